@@ -16,4 +16,4 @@ def mounted(directory: Path, options: str) -> Iterator[Path]:
     try:
         yield directory
     finally:
-        subprocess.run(["umount", str(directory)], check=True)
+        subprocess.run(["umount", "--lazy", str(directory)], check=True)  # a killed process may still be ending

@@ -177,7 +177,7 @@ def _to_repeat(steps: Iterable[Operation], *, touched: set[End], down: set[End])
     namespaces = {netns for netns, _ in touched}
     for step in steps:
         match step:
-            case AddAddress() | AddNeighbour() if (step.netns, step.ifname) in touched - down:
+            case AddAddress() | AddNeighbour() | SyncCarrier() if (step.netns, step.ifname) in touched - down:
                 yield step
             case AddNexthop() | AddNexthopGroup() | AddRoute() if step.netns in namespaces:
                 yield from _without(step, down)

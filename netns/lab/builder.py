@@ -21,7 +21,7 @@ from netns.processes import Process, end, processes_in, reap, start_detached
 from netns.signals import signals_raise, undisturbed
 from netns.topology.model import Capture
 
-CAPTURE_WITHIN_S: Final = 10.0
+CAPTURE_WITHIN_S: Final = 60.0
 """How long a capture may take to begin."""
 
 

@@ -150,9 +150,10 @@ class SetCarrier:
 
 @dataclass(frozen=True, slots=True)
 class SyncCarrier:
-    """Make the kernel process an interface's carrier now, with its consequences.
+    """Make the kernel process an interface's carrier now, with its consequences; wait until it takes its addresses.
 
-    Otherwise it does so up to a second later: until then routes are unchanged, and a queue drops everything.
+    Otherwise it does so up to a second later: until then routes are unchanged, IPv6 has none for the addresses of the
+    interface and those behind it, and a queue drops everything.
     """
 
     netns: str

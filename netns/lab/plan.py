@@ -36,6 +36,7 @@ from netns.lab.operations import (
     SetSysctl,
     SetUp,
     StartRelay,
+    SyncCarrier,
 )
 from netns.netem.shape import Shape, require_real
 from netns.topology.addressing import Addressing, addressing, versions
@@ -160,10 +161,12 @@ class _Planner:
             if self.topology.ipv6:
                 yield SetSysctl(self.netns(switch.name), *IPV6_FORWARDING_SYSCTL)
         yield from self.shapes()
-        for addresses in self.addressings:
-            for host in self.topology.hosts:
+        for host in self.topology.hosts:
+            yield from self.carriers(host)
+            for addresses in self.addressings:
                 yield self.host_route(host, addresses)
         for switch in self.topology.switches:
+            yield from self.carriers(switch.name)
             nexthops = Nexthops(self.netns(switch.name))
             for addresses in self.addressings:
                 yield from self.switch_routes(switch.name, addresses, nexthops)
@@ -215,6 +218,11 @@ class _Planner:
             for addresses in self.addressings:
                 gateway = addresses.transfer[neighbour, node]
                 yield AddNeighbour(netns, neighbour, gateway, addresses.hardware[neighbour, node])
+
+    def carriers(self, node: str) -> Iterator[Operation]:
+        """Yield what comes before routes, once both ends of all links are up and the relay runs."""
+        for link in self.topology.links_of[node]:
+            yield SyncCarrier(self.netns(node), link.other(node))
 
     def host_route(self, host: str, addresses: Addressing) -> Operation:
         hops = _hops(host, (self.topology.switch_of(host),), addresses)

@@ -23,8 +23,8 @@ from srd.compare.traffic import Flow
 from srd.compare.worker.plan import FIRST_FLOW
 from srd.compare.workers import WORKER, Workers
 
-LISTEN_WITHIN_S: Final = 20.0
-READY_WITHIN_S: Final = 20.0
+LISTEN_WITHIN_S: Final = 60.0
+READY_WITHIN_S: Final = 60.0
 START_AFTER_S: Final = 0.1
 """From the last `ready` to the start: every worker has read the line by then."""
 

@@ -12,7 +12,6 @@ import asyncio
 import inspect
 import os
 import re
-import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from contextlib import AsyncExitStack, suppress
@@ -25,6 +24,7 @@ import srd
 from netns.lab.lab import Lab
 from srd.proto.wire.data import DEFAULT_PORT
 from tests.patience import PATIENCE_S
+from tests.ports import own_port
 from tests.srd.loopback import pair
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,12 +59,6 @@ def programs(page: Path) -> list[tuple[str, str, str | None]]:
 def lines(page: Path) -> list[str]:
     """Return a page's other blocks."""
     return [text for language, text in blocks(page) if language == "python" and not PROGRAM.match(text)]
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 async def start(*argv: str, home: Path, stdin: int | None = None) -> Process:
@@ -113,7 +107,7 @@ async def test_guide__quickstart_line_by_line_in_python_m_asyncio(tmp_path: Path
     """A loop that runs between the lines, as Jupyter's does."""
     name, text, _ = programs(ROOT / "docs" / "guide" / "quickstart.md")[0]
     assert name == "server"
-    port = str(free_port())
+    port = str(own_port())
     path = tmp_path / "server.py"
     path.write_text(text.replace(PORT, port))
     async with asyncio.timeout(2 * PATIENCE_S), AsyncExitStack() as servers:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from netns.backends.kernel.netlink import run_tool
+from netns.backends.kernel.netlink import apply, run_tool
+from netns.lab.operations import SyncCarrier
 from srd.proto.wire.data import VERSION
 from tests.programs import run_to_end
 from tests.srd.cli.processes import Process, command
@@ -79,6 +80,7 @@ def route_over_ipv6(router: str, hosts: list[str]) -> None:
         for end, device, host in ((router, f"v{index}", 1), (name, "eth6", 2)):
             run_tool("ip", "-n", end, "address", "add", f"fd09:{index}::{host}/64", "dev", device, "nodad")
             run_tool("ip", "-n", end, "link", "set", device, "up")
+        apply([SyncCarrier(router, f"v{index}"), SyncCarrier(name, "eth6")])
         run_tool("ip", "-n", name, "route", "add", "default", "via", f"fd09:{index}::1")
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import groupby
@@ -57,8 +58,12 @@ T = TypeVar("T")
 
 NUD_PERMANENT: Final = 0x80  # linux/neighbour.h
 IFF_NOARP, IFF_MULTICAST = 0x80, 0x1000  # linux/if.h
+IFA_F_DADFAILED: Final = 0x08  # linux/if_addr.h
 FR_ACT_TO_TABLE: Final = 1  # linux/fib_rules.h
 RULE_PRIORITY: Final = 1000  # before the main table's 32766
+TAKES_ADDRESSES_WITHIN_S: Final = 10.0
+"""The kernel's work queue needs milliseconds, and waits for the lock of all network configuration first."""
+_LOOK_S: Final = 0.001
 
 
 def in_namespace(netns: str, work: Callable[[], T]) -> T:
@@ -194,9 +199,10 @@ class _Session:
         run_tool("ip", "link", "set", "dev", step.ifname, "carrier", step.state)  # pyroute2 drops the attribute
 
     def sync_carrier(self, step: SyncCarrier) -> None:
-        self._netlink.link(
-            "get", index=self.number(step.ifname)
-        )  # net/core/rtnetlink.c, rtnl_getlink: linkwatch_sync_dev
+        # net/core/rtnetlink.c, rtnl_getlink: linkwatch_sync_dev
+        (link,) = self._netlink.link("get", index=self.number(step.ifname))
+        if link.get_attr("IFLA_CARRIER"):
+            _await_own_addresses(step.ifname)
 
     def add_neighbour(self, step: AddNeighbour) -> None:
         self._netlink.neigh(
@@ -281,6 +287,38 @@ def _execute_inside(steps: Iterable[InNamespace]) -> list[str]:
         for step in steps:
             session.execute(step)
         return session.skipped
+
+
+def _await_own_addresses(ifname: str) -> None:
+    """Wait until the kernel takes packets to the IPv6 addresses of an interface; BackendError if it does not.
+
+    A work queue adds their routes (net/ipv6/addrconf.c, addrconf_dad_work), without duplicate address detection, too.
+    """
+    give_up_at = time.monotonic() + TAKES_ADDRESSES_WITHIN_S
+    while missing := _ipv6_addresses(ifname) - _ipv6_destinations():
+        if time.monotonic() > give_up_at:
+            raise BackendError(f"{len(missing)} IPv6 addresses of {ifname} have no route")
+        time.sleep(_LOOK_S)
+
+
+def _ipv6_addresses(ifname: str) -> set[str]:
+    """Return the addresses in hexadecimal digits: all columns of if_inet6 are, but for the interface's name."""
+    lines = map(str.split, _ipv6_table("if_inet6"))
+    return {
+        address for address, _, _, _, flags, name in lines if name == ifname and not int(flags, 16) & IFA_F_DADFAILED
+    }
+
+
+def _ipv6_destinations() -> set[str]:
+    """Return the single addresses that there are routes to: 80 are 128 bits."""
+    return {line[:32] for line in _ipv6_table("ipv6_route") if line[33:35] == "80"}
+
+
+def _ipv6_table(name: str) -> list[str]:
+    try:
+        return Path("/proc/thread-self/net", name).read_text().splitlines()
+    except FileNotFoundError:  # a kernel without IPv6
+        return []
 
 
 def _family(address: str) -> int:

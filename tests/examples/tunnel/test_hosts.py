@@ -14,6 +14,7 @@ import pytest
 
 from examples.tunnel.hosts import HERE, ExampleError, Host, require, table
 from tests.patience import PATIENCE_S
+from tests.ports import own_port
 from tests.programs import run_to_end
 
 SERVE = (
@@ -22,11 +23,6 @@ SERVE = (
     "    open({path!r}, 'w').write('up')\n"
     "    while True: time.sleep(60)\n"
 )
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 def listens(port: int) -> bool:
@@ -61,7 +57,7 @@ def test_directory__is_removed() -> None:
 
 
 def test_serving__ends_the_server(tmp_path: Path) -> None:
-    port = free_port()
+    port = own_port()
     with HERE.serving(*server(port, tmp_path / "up"), port=port):
         assert listens(port)
     assert not listens(port)
@@ -70,13 +66,13 @@ def test_serving__ends_the_server(tmp_path: Path) -> None:
 def test_serving__a_server_that_fails() -> None:
     with (
         pytest.raises(ExampleError, match=r"^sh: status 4: no such interface$"),
-        HERE.serving("sh", "-c", "echo no such interface >&2; exit 4", port=free_port()),
+        HERE.serving("sh", "-c", "echo no such interface >&2; exit 4", port=own_port()),
     ):
         pass
 
 
 def test_serving__ends_with_an_example_that_is_killed(tmp_path: Path) -> None:
-    port = free_port()
+    port = own_port()
     program = (
         "import time\n"
         "from examples.tunnel.hosts import HERE\n"

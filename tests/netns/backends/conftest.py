@@ -22,6 +22,9 @@ from tests.patience import PATIENCE_S
 
 PORT = 9999
 IFNAME = "tap0"
+SO_RCVBUFFORCE = 33  # asm-generic/socket.h
+ROOM_BYTES = 8 << 20
+"""The usual 200 kB hold a hundred packets: a test that had to wait for its turn for a tenth of a second lost some."""
 _numbers = count()
 
 
@@ -88,10 +91,11 @@ class TapPair:
         return request(self.control, message)
 
     def udp(self, side: str) -> socket.socket:
-        """Open a UDP socket in namespace `side`, bound to its address and PORT, that waits 2 s at most."""
+        """Open a UDP socket in namespace `side`, bound to its address and PORT, with room for all that a test sends."""
         name, address = (self.a, self.address_a) if side == "a" else (self.b, self.address_b)
         with inside(name):
             endpoint = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        endpoint.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, ROOM_BYTES)
         endpoint.bind((address, PORT))
         endpoint.settimeout(PATIENCE_S)
         return endpoint

@@ -30,7 +30,7 @@ subprocess.run(["mount", "--make-rprivate", "/"], check=True)
 subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True); os.mkdir("/run/netns")
 with netns.lab.lab.Lab.up(netns.topology.model.leaf_spine(name="nobodys")) as lab:
     def make():
-        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); made.settimeout(2); return made
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); made.settimeout(60); return made
     one, two = (in_namespace(lab.netns(host), make) for host in ("h1", "h2"))
     two.bind((lab.address("h2"), 7)); one.sendto(b"over", two.getsockname())
     print(two.recv(9).decode(), lab.backend)

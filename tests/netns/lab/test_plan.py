@@ -32,8 +32,10 @@ from netns.lab.operations import (
     Operation,
     SetNetem,
     SetSysctl,
+    SetUp,
     StartRelay,
     StopRelay,
+    SyncCarrier,
     undo,
 )
 from netns.lab.plan import MAX_TAP_MTU, Backend, Nexthops, derive_seed, namespace, plan, shape_seed
@@ -102,6 +104,32 @@ def test_plan__everything_created_is_undone(topology: Topology, fabric: Backend)
     assert sum(isinstance(step, StopRelay) for step in undone) == len(relays) <= 1
     inside = {step.netns for step in steps if not isinstance(step, AddNamespace | StartRelay)}
     assert inside <= set(made), "all else is inside the lab's own namespaces"
+
+
+@given(topology=TOPOLOGIES, fabric=FABRICS)
+def test_plan__routes_come_when_the_kernel_has_seen_all_carriers_of_their_node(
+    topology: Topology, fabric: Backend
+) -> None:
+    """Otherwise it refuses routes of IPv6 over them, and drops what is sent at once."""
+    seen, not_up = (
+        set[tuple[str, str]](),
+        {end for link in topology.links for end in ((link.a, link.b), (link.b, link.a))},
+    )
+    relays = fabric == "relay" and any(link.shaped for link in topology.links)
+    for step in plan(topology, fabric):
+        match step:
+            case SetUp():
+                not_up.discard((step.netns.removeprefix(f"{topology.name}-"), step.ifname))
+            case StartRelay():
+                relays = False
+            case SyncCarrier():
+                assert not not_up
+                assert not relays
+                seen.add((step.netns, step.ifname))
+            case AddRoute() | AddNexthop():
+                node = step.netns.removeprefix(f"{topology.name}-")
+                assert {(step.netns, link.other(node)) for link in topology.links_of[node]} <= seen
+    assert len(seen) == 2 * len(topology.links)
 
 
 @given(topology=TOPOLOGIES, fabric=FABRICS)

@@ -15,6 +15,7 @@ from netns.observe.capture import BATCH, capture
 from netns.topology.model import leaf_spine
 from tests.netns.exchange import PORT, udp_socket
 from tests.netns.observe.test_pcapng import blocks, options
+from tests.patience import PATIENCE_S
 
 pytestmark = [
     pytest.mark.root,
@@ -34,7 +35,7 @@ def ping_pong(lab: Lab, rounds: int) -> None:
 def test_capture__both_directions_with_timestamps(lab: Lab, tmp_path: Path) -> None:
     path = tmp_path / "c.pcapng"
     player = threading.Thread(target=ping_pong, args=(lab, 5))
-    captured = capture(lab, "leaf1-spine1", path=path, packets=10, seconds=20, ready=player.start)
+    captured = capture(lab, "leaf1-spine1", path=path, packets=10, seconds=PATIENCE_S, ready=player.start)
     player.join()
     assert (captured.packets, captured.dropped) == (10, 0)
     named = [options(body[8:])[2] for kind, body in blocks(path) if kind == 1]
@@ -50,7 +51,7 @@ def test_capture__both_directions_with_timestamps(lab: Lab, tmp_path: Path) -> N
 def test_capture__does_not_exceed_the_packets_asked_for(lab: Lab, tmp_path: Path) -> None:
     """All packets wait in the socket when the recording looks for the first time."""
     path = tmp_path / "n.pcapng"
-    captured = capture(lab, "leaf1-spine1", path=path, packets=3, seconds=20, ready=lambda: ping_pong(lab, 10))
+    captured = capture(lab, "leaf1-spine1", path=path, packets=3, seconds=PATIENCE_S, ready=lambda: ping_pong(lab, 10))
     assert captured.packets == 3
     assert len([kind for kind, _ in blocks(path) if kind == 6]) == 3
 
@@ -58,7 +59,7 @@ def test_capture__does_not_exceed_the_packets_asked_for(lab: Lab, tmp_path: Path
 def test_capture__in_order_of_time(lab: Lab, tmp_path: Path) -> None:
     """Packets of both directions wait when the recording looks for the first time."""
     path = tmp_path / "o.pcapng"
-    capture(lab, "leaf1-spine1", path=path, packets=20, seconds=20, ready=lambda: ping_pong(lab, 10))
+    capture(lab, "leaf1-spine1", path=path, packets=20, seconds=PATIENCE_S, ready=lambda: ping_pong(lab, 10))
     packets = [body for kind, body in blocks(path) if kind == 6]
     assert [body[20 + 42 :][:5] for body in packets] == [
         b"%s%d" % (w, n) for n in range(10) for w in (b"ping", b"pong")

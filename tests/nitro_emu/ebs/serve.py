@@ -1,7 +1,7 @@
-"""A volume server as a process, on a disk that fails: DIRECTORY PORT KEY SEED LIES.
+"""A volume server as a process, on a disk that fails: DIRECTORY HOST PORT KEY SEED.
 
-PORT 0: any; KEY in hexadecimal digits; LIES 1: its disk synchronises nothing. After SIGUSR1 the kernel drops all that
-is sent to it, until SIGUSR2.
+KEY in hexadecimal digits. After SIGUSR1 the kernel drops all that is sent to it, until
+SIGUSR2.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def heal() -> None:
 
 
 async def main() -> None:
-    directory, port, key, seed = sys.argv[1:]
+    directory, host, port, key, seed = sys.argv[1:]
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGUSR1, cut)
     loop.add_signal_handler(signal.SIGUSR2, heal)
     config = ServerConfig(
-        directory=Path(directory), host="127.0.0.1", port=int(port), security=Psk(bytes.fromhex(key)),
+        directory=Path(directory), host=host, port=int(port), security=Psk(bytes.fromhex(key)),
         disk=partial(FaultyDisk, random=Random(seed)),
     )  # fmt: skip
     await serve(config, on_ready=lambda address: emit("ready", port=address[1]))

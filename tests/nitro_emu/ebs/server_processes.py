@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from pathlib import Path
 
 from srd import Psk
 from tests.nitro_emu.ebs.faulty_disk import FAILS_SYNC, LIES
+from tests.nitro_emu.processes import loopback_address
 from tests.srd.cli.processes import Process
 
 SERVE = Path(__file__).with_name("serve.py")
 KEY = bytes(range(32))
+PORT = 7001
+"""Below those that the kernel gives to others while the server is dead."""
 
 
 class ServerProcess:
-    """One server, which keeps its directory and its port when it is started again."""
+    """One server, which keeps its directory and its address when it is started again."""
 
     def __init__(self, directory: Path, *, seed: int = 0) -> None:
         self.directory = directory
-        self.port = 0
+        self.address = loopback_address(), PORT
         self._options = [str(seed)]
         self.start()
 
     def start(self) -> None:
-        argv = [sys.executable, str(SERVE), str(self.directory), str(self.port), KEY.hex(), *self._options]
+        host, port = self.address
+        argv = [sys.executable, str(SERVE), str(self.directory), host, str(port), KEY.hex(), *self._options]
         self.process = Process(argv)
 
     def ready(self) -> None:
-        line = self.process.stdout.next()
-        assert line is not None, "\n".join(self.process.stderr.all())
-        self.port = json.loads(line)["port"]
-
-    @property
-    def address(self) -> tuple[str, int]:
-        return "127.0.0.1", self.port
+        assert self.process.stdout.next() is not None, "\n".join(self.process.stderr.all())
 
     def kill(self) -> None:
         """End it by SIGKILL: what it has not synchronised is lost."""

@@ -9,11 +9,12 @@ from random import Random
 
 import pytest
 
-from nitro_emu.ebs import remote
+from nitro_emu.ebs import remote, replicas
 from nitro_emu.ebs.device import BLOCK_BYTES, Extent
 from nitro_emu.ebs.errors import DeviceError, VolumeError
 from nitro_emu.ebs.replicas import ReplicatedVolume
 from tests.nitro_emu.ebs.server_processes import ServerProcess, security
+from tests.patience import PATIENCE_S
 
 SIZE_BYTES = 8 << 20
 
@@ -29,6 +30,12 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ServerPro
         for server in found:
             server.ready()
         yield found
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine's servers may answer later than a user wants to wait."""
+    monkeypatch.setattr(replicas, "ATTACH_BOUND_S", float(PATIENCE_S))
 
 
 def addresses(servers: list[ServerProcess]) -> list[tuple[str, int]]:

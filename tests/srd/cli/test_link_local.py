@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from netns.backends.kernel.netlink import apply
+from netns.lab.operations import SyncCarrier
 from tests.programs import run_to_end
 from tests.srd.cli.processes import Process, command
 
@@ -32,6 +34,7 @@ def link() -> Iterator[tuple[str, str]]:
             ip("-n", name, "link", "set", device, "addrgenmode", "none")
             ip("-n", name, "address", "add", f"{address}/64", "dev", device, "nodad")
             ip("-n", name, "link", "set", device, "up")
+        apply([SyncCarrier(names[0], "left"), SyncCarrier(names[1], "right")])
         yield names
     finally:
         for name in names:

@@ -20,6 +20,7 @@ from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE, encode
 from srd.peer import PathStats
 from srd.proto.paths.path import PathCounters, PathState
 from tests.patience import PATIENCE_S
+from tests.ports import own_port
 from tests.programs import run_to_end
 from tests.srd.cli.processes import Process, assert_fails, command, long_file, names, receiver, srd
 from tests.srd.file_transfer.ends import digest_of
@@ -281,13 +282,14 @@ def slow_send(path: Path, target: str, *options: str) -> list[str]:
 def test_send__resumes_with_a_restarted_receiver(
     inputs: Path, output: Path, large: Path, number: signal.Signals
 ) -> None:
-    with receiver(output) as (process, target), Process(slow_send(large, target, "--json-lines")) as sender:
+    port = str(own_port())
+    with receiver(output, "-p", port) as (process, target), Process(slow_send(large, target, "--json-lines")) as sender:
         while process.event("progress")["bytes"] < 16 << 20:
             pass
         process.kill(number)
         process.wait()
         assert len(names(output)) == 2
-        where = ("-B", "127.0.0.1", "-p", target.rpartition(":")[2], "-o", str(output))
+        where = ("-B", "127.0.0.1", "-p", port, "-o", str(output))
         argv = command("recv", *where, "--json-lines", "--once")
         with Process(argv) as again:
             first_bytes = again.event("progress")["bytes"]

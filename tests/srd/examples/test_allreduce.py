@@ -114,7 +114,7 @@ async def test_join__too_many_pieces() -> None:
 
 
 async def joined(info: RankInfo, *, elements: int) -> None:
-    async with Ring.join(info, elements=elements, timeout_s=5) as ring:
+    async with Ring.join(info, elements=elements, timeout_s=PATIENCE_S) as ring:
         await ring.all_reduce()
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from srd.examples.tensor_exchange import fill, pattern_sum
 from tests.patience import PATIENCE_S
+from tests.ports import own_port
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = ROOT / "srd" / "examples" / "tensor_exchange.py"
@@ -25,13 +26,8 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-def free_port() -> int:
-    """Return a port of this process below those that the kernel gives to others."""
-    return 10_000 + os.getpid() % 20_000
-
-
 def both(*arguments: tuple[str, ...]) -> list[tuple[int, str, str]]:
-    target = f"127.0.0.1:{free_port()}"
+    target = f"127.0.0.1:{own_port()}"
     ends = [start("--listen", target, *arguments[0]), start("--connect", target, *arguments[1])]
     results = []
     for end in ends:

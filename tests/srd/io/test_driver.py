@@ -165,6 +165,7 @@ async def test_driver__an_icmp_error_does_not_hide_what_has_arrived(closed_addre
     async with node(accepting=True) as two:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
             one.sendto(b"no packet", two.sockets[0].getsockname())
+            wait_readable(two.sockets[0])
             two.sockets[0].sendto(b"anyone?", closed_address)
             assert two.driver._read_socket(two.sockets[0]), "in the same call"
             assert two.core.malformed == 1

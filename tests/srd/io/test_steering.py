@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from srd.io.socket import open_socket
 from srd.io.steering import MAX_RULES, Rule, Steering, program
 from srd.proto.wire.data import PacketType
+from tests.patience import PATIENCE_S
 from tests.srd.io.exchange import LOOPBACK, wait_readable
 
 CONTEXT = 0x1122334455667788
@@ -47,8 +49,9 @@ class SteeredSockets:
         self.steering.remove(sock)
 
     def goes_to(self, data: bytes, *, sender: int = 0) -> str:
-        """Send a datagram; return the name of the socket that receives it (loopback delivers at once)."""
+        """Send a datagram; return the name of the socket that receives it."""
         self.senders[sender].sendto(data, self.sockets["first"].getsockname())
+        assert select.select([*self.sockets.values()], [], [], PATIENCE_S)[0]
         found = []
         for name, sock in self.sockets.items():
             try:

@@ -219,6 +219,7 @@ async def test_accept__before_it_little_is_held_and_nothing_in_the_region() -> N
         _, writer = await here.open_stream()
         payload = content(WINDOW, seed=SEED)
         writing = asyncio.create_task(write_all(writer, payload, seed=SEED))
+        await until(lambda: [each for each in there.streams._pending.values() if each.receive.offset])
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.shield(writing), 0.1)
         (pending,) = there.streams._pending.values()

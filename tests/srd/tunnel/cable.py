@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
+from netns.backends.kernel.netlink import apply
 from netns.backends.relay.tap import inside
+from netns.lab.operations import SyncCarrier
 from srd.tunnel.errors import InterfaceGoneError
 from srd.tunnel.tun import ALL_OFFLOAD, MAX_READ_BYTES, Offload, Tun
 from tests.programs import run_to_end
@@ -116,6 +118,7 @@ def pair_of_tuns(*, offload: Offload = ALL_OFFLOAD, queues: int = 1, mtu: int = 
             ip("address", "add", f"{ADDRESSES[4][side]}/24", "dev", tun.name, netns=name)
             ip("address", "add", f"{ADDRESSES[6][side]}/64", "dev", tun.name, "nodad", netns=name)
             ip("link", "set", tun.name, "mtu", str(mtu), "txqueuelen", "2000", "up", netns=name)
+            apply([SyncCarrier(name, tun.name)])
         cable = Cable((tuns[0], tuns[1]))
         undo.callback(cable.close)
         yield Pair(names, (tuns[0], tuns[1]), cable)

@@ -6,8 +6,10 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -38,11 +40,12 @@ from netns.lab.operations import (
     SetOffloads,
     SetSysctl,
     SetUp,
+    SyncCarrier,
 )
 from netns.netem.shape import Shape
 from netns.signals import signals_raise
 from tests.netns.conftest import unique_name
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.root
 
@@ -76,6 +79,8 @@ def test_apply__builds_and_counts(two: tuple[str, str]) -> None:
         SetUp(a, "tap"),
         SetOffloads(a, "one", (("tso", "off"),)),
         SetSysctl(a, "net.ipv4.ip_forward", 1),
+        SyncCarrier(a, "one"),
+        SyncCarrier(b, "two"),
         AddRoute(a, "10.9.9.0/24", (Hop("10.9.0.0", "one"),)),
     ]
     assert apply(steps) == []
@@ -92,8 +97,33 @@ def test_apply__builds_and_counts(two: tuple[str, str]) -> None:
     assert (in_namespace(a, read), in_namespace(b, read)) == ("1\n", "0\n")
     with in_namespace(a, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as sender:
         sender.sendto(b"x" * 100, ("10.9.0.0", 9))
-    assert interface_statistics(b)["two"]["rx_bytes"] >= 142
+    wait_until(lambda: interface_statistics(b)["two"]["rx_bytes"] >= 142)
     assert netem_statistics(a) == {}
+
+
+@contextmanager
+def busy_with_links(netns: str) -> Iterator[None]:
+    """Have another process hold the lock of all network configuration most of the time."""
+    script = 64 * "link add lock type veth peer lock2\nlink set lock up\nlink delete lock\n"
+    command = ["sh", "-c", 'while echo "$1" | ip -n "$0" -batch -; do :; done', netns, script]
+    with subprocess.Popen(command, start_new_session=True) as process:
+        try:
+            yield
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_sync_carrier__an_interface_takes_its_addresses(two: tuple[str, str]) -> None:
+    """The kernel adds the routes to an interface's own addresses of IPv6 in a work queue, which waits for that lock."""
+    a, b = two
+    apply([SetSysctl(a, "net.ipv6.conf.default.accept_dad", 0), veth(two), SetUp(a, "one"), SetUp(b, "two")])
+    read = Path("/proc/thread-self/net/ipv6_route").read_text
+    with busy_with_links(b):
+        for number in range(1, 21):
+            added = [AddAddress(a, "one", f"fd09:{number:x}::{host:x}/64") for host in range(16, 80)]
+            apply([*added, SyncCarrier(a, "one")])
+            local = [line for line in in_namespace(a, read).splitlines() if line.startswith(f"fd09{number:04x}")]
+            assert len([line for line in local if line.split()[1] == "80"]) == len(added)
 
 
 @pytest.mark.parametrize(
