@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +23,8 @@ from nitro_emu.ebs.capsule import Command, Opcode, Outcome, Reply
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.server.connection import Connection, ServerMemory
-from nitro_emu.ebs.server.disk import Disk, File, OsDisk
+from nitro_emu.ebs.server.disk import Disk, OsDisk
+from nitro_emu.ebs.server.disk_sync import DiskSync
 from nitro_emu.ebs.server.ledger import Ledger, VolumeRow
 from nitro_emu.ebs.server.replica import Replica, Transfer
 from nitro_emu.ebs.server.store import Store
@@ -124,7 +125,7 @@ class VolumeServer:
         except OSError as error:
             raise VolumeError(f"{directory}: {error.strerror}") from error
         store = Store(self._disk(directory), size_bytes=row.size_bytes)
-        return Replica(row, store=store, ledger=self._ledger, sync=_sync, clock=asyncio.get_running_loop().time)
+        return Replica(row, store=store, ledger=self._ledger, sync=DiskSync(), clock=asyncio.get_running_loop().time)
 
     async def run(self) -> None:
         """Serve all that connect."""
@@ -166,10 +167,3 @@ class VolumeServer:
         self._memory.close()
         for replica in self._replicas.values():
             await replica.close()
-
-
-async def _sync(files: Sequence[File]) -> None:
-    """Synchronise files in another thread, one after the other."""
-    loop = asyncio.get_running_loop()
-    for file in files:
-        await loop.run_in_executor(None, file.sync)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +25,8 @@ from nitro_emu.ebs.capsule import (
 )
 from nitro_emu.ebs.link import URGENT_BYTES, Buffer, LinkError
 from nitro_emu.ebs.replicas import ReplicatedVolume
-from nitro_emu.ebs.server.disk import File, OsDisk
+from nitro_emu.ebs.server.disk import OsDisk
+from nitro_emu.ebs.server.disk_sync import DiskSync
 from nitro_emu.ebs.server.ledger import Ledger, VolumeRow
 from nitro_emu.ebs.server.replica import Replica
 from nitro_emu.ebs.server.store import Store
@@ -65,7 +65,7 @@ async def serve(directory: str, host: str, port: int, size_bytes: int) -> int:
         VolumeRow(VOLUME, size_bytes, 0, 0, 0),
         store=Store(OsDisk(path), size_bytes=size_bytes),
         ledger=ledger,
-        sync=_sync,
+        sync=DiskSync(),
         clock=asyncio.get_running_loop().time,
     )
     server = await asyncio.start_server(lambda r, w: _serve(replica, r, w), host, port, limit=READ_AHEAD_BYTES)
@@ -73,11 +73,6 @@ async def serve(directory: str, host: str, port: int, size_bytes: int) -> int:
     async with server:
         await server.serve_forever()
     return 0
-
-
-async def _sync(files: Sequence[File]) -> None:
-    for file in files:
-        await asyncio.get_running_loop().run_in_executor(None, file.sync)
 
 
 async def _serve(replica: Replica, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
