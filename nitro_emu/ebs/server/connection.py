@@ -133,7 +133,7 @@ class Connection:
             message.release()
             return
         views = list(message.views())
-        whole = views[0] if len(views) == 1 else memoryview(message.gather())
+        whole = views[0] if len(views) == 1 else message.gather(bytearray(message.length))
         try:
             number, command = _number_untrusted(message.immediate), command_untrusted(whole)
         except CapsuleError as error:
