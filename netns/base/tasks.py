@@ -26,6 +26,11 @@ class Tasks:
         self._running.add(task)
         task.add_done_callback(self._ended)
 
+    async def ended(self) -> None:
+        """Wait until none runs, also of those that are started meanwhile."""
+        while self._running:
+            await asyncio.wait(self._running)
+
     def cancel(self) -> None:
         """Cancel all that run."""
         for task in self._running:

@@ -1,8 +1,9 @@
-"""What a writer and a server of volumes send each other: a command is a SEND, data goes by RDMA, a reply is a SEND.
+"""What a writer and a server of volumes send each other: a command is a SEND, and so is a reply.
 
-As in NVMe over Fabrics, a capsule has no data. A command names registered memory of the writer: the server reads from
-it what is to be written, and writes to it what was read. The immediate of its last write is the command's number, and
-says that it has succeeded: SRD delivers in no order, so a SEND could arrive before the data.
+A WRITE has its data behind the command, in the same message: NVMe over Fabrics calls that in-capsule data. What was
+read goes by RDMA to registered memory of the writer, which the command names, and is the reply itself: SRD delivers in
+no order, so that a reply of its own could arrive before the data. The immediate of each message is the command's number
+on its connection. So the servers of a volume get the same bytes of a write, from the same memory.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class Opcode(IntEnum):
 NO_DATA: Final = frozenset({Opcode.STATUS, Opcode.CREATE, Opcode.PROMISE, Opcode.MARK, Opcode.RENEW, Opcode.RELEASE})
 """Commands whose offset and length say nothing."""
 
+READS: Final = frozenset({Opcode.DIGESTS, Opcode.ENTRIES, Opcode.READ})
+"""Commands whose data is written to the writer's memory."""
 
 _MOST_BYTES: Final = {
     Opcode.ADOPT: MAX_ZERO_BYTES,
@@ -96,9 +99,11 @@ class CapsuleError(VolumeError):
     """A capsule that no conforming end sends."""
 
 
-_COMMAND: Final = struct.Struct("!BBHIQQQQQQQQ")
-_REPLY: Final = struct.Struct("!BxHIQQQQ")
-_FORMAT: Final = 1
+_COMMAND: Final = struct.Struct("!BBHQQQQQQQ")
+_REPLY: Final = struct.Struct("!BxHQQQQ")
+_FORMAT: Final = 2
+
+COMMAND_BYTES: Final = _COMMAND.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +111,6 @@ class Command:
     """A command. What it does not need is 0."""
 
     opcode: Opcode
-    number: int = 0
-    """Of this connection; 32 bits."""
     volume: int
     epoch: int = 0
     owner: int = 0
@@ -119,16 +122,24 @@ class Command:
     length: int = 0
     """Bytes of the volume; of CREATE its size."""
     key: int = 0
-    """Of the writer's registered memory."""
-    memory_offset: int = 0
-    """Of that memory."""
+    """Of the writer's registered memory, for what is read."""
 
-    def encode(self) -> bytes:
-        """Return the capsule."""
+    def encode(self, *, key: int = 0) -> bytes:
+        """Return the capsule, with this key if one is given; the data of a WRITE follows it."""
         return _COMMAND.pack(
-            self.opcode, self.kind, _FORMAT, self.number, self.volume, self.epoch, self.owner, self.version,
-            self.offset, self.length, self.key, self.memory_offset,
+            self.opcode, self.kind, _FORMAT, self.volume, self.epoch, self.owner, self.version,
+            self.offset, self.length, key or self.key,
         )  # fmt: skip
+
+    @property
+    def data_bytes(self) -> int:
+        """How much data is behind it."""
+        return self.length if self.opcode is Opcode.WRITE else 0
+
+    @property
+    def message_bytes(self) -> int:
+        """Bytes of its message, with that data."""
+        return COMMAND_BYTES + self.data_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +147,6 @@ class Reply:
     """A reply: the outcome, and what the replica knows of its volume."""
 
     outcome: Outcome
-    number: int = 0
     epoch: int = 0
     owner: int = 0
     mark: int = 0
@@ -145,25 +155,29 @@ class Reply:
 
     def encode(self) -> bytes:
         """Return the capsule."""
-        return _REPLY.pack(self.outcome, _FORMAT, self.number, self.epoch, self.owner, self.mark, self.value)
+        return _REPLY.pack(self.outcome, _FORMAT, self.epoch, self.owner, self.mark, self.value)
 
 
-def command_untrusted(data: bytes) -> Command:
-    """Return a command. Raises CapsuleError."""
-    if len(data) != _COMMAND.size:
-        raise CapsuleError(f"a command of {len(data)} bytes; it has {_COMMAND.size}")
-    opcode, kind, version_of_format, *rest = _COMMAND.unpack(data)
+def command_untrusted(message: bytes | memoryview) -> Command:
+    """Return the command of a message, which has as much data behind it as it says. Raises CapsuleError."""
+    if len(message) < COMMAND_BYTES:
+        raise CapsuleError(f"a command of {len(message)} bytes; it has {COMMAND_BYTES}")
+    opcode, kind, version_of_format, *rest = _COMMAND.unpack_from(message)
     if version_of_format != _FORMAT:
         raise CapsuleError(f"a command of format {version_of_format}; this end has {_FORMAT}")
-    number, volume, epoch, owner, version, offset, length, key, memory_offset = rest
+    volume, epoch, owner, version, offset, length, key = rest
     try:
         command = Command(
-            opcode=Opcode(opcode), kind=Kind(kind), number=number, volume=volume, epoch=epoch, owner=owner,
-            version=version, offset=offset, length=length, key=key, memory_offset=memory_offset,
+            opcode=Opcode(opcode), kind=Kind(kind), volume=volume, epoch=epoch, owner=owner, version=version,
+            offset=offset, length=length, key=key,
         )  # fmt: skip
     except ValueError:
         raise CapsuleError(f"opcode {opcode} with kind {kind}; there is no such command") from None
     _check(command)
+    if len(message) != command.message_bytes:
+        raise CapsuleError(
+            f"{command.opcode.name} of {command.length} with {len(message) - COMMAND_BYTES} bytes of data"
+        )
     return command
 
 
@@ -188,7 +202,7 @@ def reply_untrusted(data: bytes) -> Reply:
     """Return a reply. Raises CapsuleError."""
     if len(data) != _REPLY.size:
         raise CapsuleError(f"a reply of {len(data)} bytes; it has {_REPLY.size}")
-    outcome, version_of_format, number, epoch, owner, mark, value = _REPLY.unpack(data)
+    outcome, version_of_format, epoch, owner, mark, value = _REPLY.unpack(data)
     if version_of_format != _FORMAT or outcome > max(Outcome):
         raise CapsuleError(f"a reply of format {version_of_format} with outcome {outcome}")
-    return Reply(outcome=Outcome(outcome), number=number, epoch=epoch, owner=owner, mark=mark, value=value)
+    return Reply(outcome=Outcome(outcome), epoch=epoch, owner=owner, mark=mark, value=value)

@@ -1,7 +1,8 @@
-"""Registered memory that servers read and write: slots of two sizes, each with a key of its own.
+"""Memory of requests: slots of two sizes, each registered with a key of its own, for what servers write.
 
-A slot that a server may still use, since it has not answered, gets another key: what that server still asks for with
-the old one is refused, so that one request never sees another one's data.
+A slot that a server may still write to, since it has not answered, gets another key: what that server still writes with
+the old one is refused, so that one request never sees another one's data. Before the data of a slot there is room for
+a command, so that both are sent as one message, from where they lie.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 from typing import Final
 
 from devmem import Access, Region, Registration
-from nitro_emu.ebs.capsule import MAX_IO_BYTES
+from nitro_emu.ebs.capsule import COMMAND_BYTES, MAX_IO_BYTES
 from nitro_emu.ebs.link import URGENT_BYTES
 from srd import Endpoint
 
@@ -22,7 +23,9 @@ URGENT_SLOTS: Final = 48
 LARGE_SLOTS: Final = 16
 """What fills 10 Gbit/s at a round trip of 10 ms."""
 
-_RIGHTS: Final = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
+_RIGHTS: Final = Access.LOCAL_WRITE | Access.REMOTE_WRITE
+_HEAD_BYTES: Final = 128
+"""Before the data, so that this is at a cache line's beginning: room for COMMAND_BYTES."""
 
 
 class Slot:
@@ -32,12 +35,24 @@ class Slot:
         self._slots = slots
         self.offset = offset
         self.view = slots.region.view(offset, length=slots.slot_bytes)
+        self._head = slots.region.view(offset - COMMAND_BYTES, length=COMMAND_BYTES)
+        self._address = slots.region.address + offset - COMMAND_BYTES
         self._registration = self._register()
 
     @property
     def key(self) -> int:
         """What a server names to reach it; offsets are from its beginning."""
         return self._registration.remote_key
+
+    def message(self, capsule: bytes) -> int:
+        """Put a command before the data; return the address of both."""
+        self._head[:] = capsule
+        return self._address
+
+    def release(self) -> None:
+        """Let go of the memory."""
+        self.view.release()
+        self._head.release()
 
     def give_back(self, *, is_quiet: bool) -> None:
         """Return it. Unless it `is_quiet`, it has another key from now on."""
@@ -59,8 +74,9 @@ class _Slots:
     def __init__(self, endpoint: Endpoint, *, slot_bytes: int, count: int) -> None:
         self.endpoint = endpoint
         self.slot_bytes = slot_bytes
-        self.region = Region(slot_bytes * count)
-        self.free = [Slot(self, at * slot_bytes) for at in range(count)]
+        step_bytes = _HEAD_BYTES + slot_bytes
+        self.region = Region(step_bytes * count)
+        self.free = [Slot(self, at * step_bytes + _HEAD_BYTES) for at in range(count)]
         self.count = asyncio.Semaphore(count)
         self._all = tuple(self.free)
 
@@ -71,7 +87,7 @@ class _Slots:
     def close(self) -> None:
         """Unmap it; after the endpoint was closed."""
         for slot in self._all:
-            slot.view.release()
+            slot.release()
         self.region.close()
 
 

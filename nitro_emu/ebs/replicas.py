@@ -6,7 +6,7 @@ member any more (`calls`); a majority that is left goes on. When a server is bac
 formed of all that answer (`forming`); requests wait for it, and begin again. What a member lacks it is given in the
 background (`repair`).
 
-A read asks one member, and another one each time that HEDGE_S has passed; the first answer counts. It returns if a
+A read asks one member, and another one when there is no answer (`hedge`); the first answer counts. It returns if a
 majority's lease lasts, or a majority says that the epoch does: else another writer could have written meanwhile.
 
 Every request ends within IO_BOUND_S, in success or with a DeviceError.
@@ -31,6 +31,7 @@ from nitro_emu.ebs.capsule import MAX_IO_BYTES, MAX_ZERO_BYTES, Command, Opcode,
 from nitro_emu.ebs.device import BLOCK_BYTES, Extent
 from nitro_emu.ebs.errors import DeviceError, VolumeError
 from nitro_emu.ebs.forming import BusyError, NotFormedError, RefusedError, Replicas, TakenError, form, time_now
+from nitro_emu.ebs.hedge import Hedge
 from nitro_emu.ebs.link import Link, LinkError, Memory
 from nitro_emu.ebs.repair import Repair
 from nitro_emu.ebs.server.entries import EXTENT_BLOCKS, Entries, Kind, runs, version_of
@@ -40,8 +41,6 @@ IO_BOUND_S: Final = 20.0
 """Two thirds of what Linux gives a disk before it resets it (30 s)."""
 ATTACH_BOUND_S: Final = 5.0
 """Two leases and a half of a writer that has died."""
-HEDGE_S: Final = 0.03
-"""Longer than nearly all reads take, and so short that a server that has stopped is hardly noticed."""
 LAG_S: Final = 0.2
 """How long a majority waits for the rest when memory is short; longer than nearly all writes take."""
 RETRY_S: Final = 0.25
@@ -92,6 +91,7 @@ class ReplicatedVolume:
         self._calls = Calls(name, self._replicas, View(0, replicas=len(links), members=()), on_over=lambda: None)
         self._calls.end()
         self._sequence = 0
+        self._hedge = Hedge()
         self._failure: DeviceError | None = None
         self._waiters = dict[asyncio.Future[None], None]()  # see `_wait`; in their order
         self._wanted = asyncio.Event()  # a view is to be formed
@@ -322,7 +322,7 @@ class ReplicatedVolume:
         """Read of one member, and of others while there is no answer; return False: nobody has it now."""
         view, first, end = calls.view, offset // BLOCK_BYTES, (offset + len(into)) // BLOCK_BYTES
         command = calls.command(Opcode.READ, offset=offset, length=len(into))
-        asked = dict[asyncio.Future[Reply], tuple[int, Use]]()
+        asked, began_at = dict[asyncio.Future[Reply], tuple[int, Use]](), time_now()
         try:
             waiting, tried = set[asyncio.Future[Reply]](), set[int]()
             while True:
@@ -335,12 +335,14 @@ class ReplicatedVolume:
                     tried.add(member)
                 if not waiting:
                     return False
-                timeout_s = HEDGE_S if view.members.keys() - tried else None  # a write may be on its way to the rest
+                has_others = view.members.keys() - tried  # to which a write may be on its way
+                timeout_s = self._hedge.delay_s(len(into)) if has_others else None
                 done, waiting = await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
                 for future in done:
                     member, use = asked[future]
                     if await self._has_read(calls, member, reply_of(future)):
                         into[:] = use.buffer.view[: len(into)]
+                        self._hedge.answered(len(into), took_s=time_now() - began_at)
                         return True
         finally:
             for _, use in asked.values():

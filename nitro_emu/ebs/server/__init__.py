@@ -1,6 +1,8 @@
 """A volume server: keeps replicas of volumes on a disk, and serves them to one writer at a time.
 
-    service   SRD: capsules in, data by RDMA, replies out
+    service     the process: volumes in a directory
+    connection  one writer: its commands in, replies and data out
+    disk_sync   when a file is synchronised at once
     replica   what a command may do, and does: epochs, lease, group commit
     store     blocks and what is known of them, one volume's
     wal       the write-ahead log: what makes a write whole

@@ -20,7 +20,6 @@ from typing import Final, Protocol
 
 from nitro_emu.ebs.capsule import BLANK, Command, Opcode, Outcome, Reply
 from nitro_emu.ebs.device import BLOCK_BYTES
-from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.server.disk import File
 from nitro_emu.ebs.server.entries import Kind
 from nitro_emu.ebs.server.ledger import Ledger, VolumeRow
@@ -34,21 +33,16 @@ Sync = Callable[[Sequence[File]], Awaitable[None]]
 """Synchronises files, while other things go on. Raises OSError."""
 
 
-class TransferError(VolumeError):
-    """Data of a command did not come, or did not go: its writer has given the command up, or has ended."""
-
-
 class Transfer(Protocol):
-    """Memory of the server for one command, and the way to the writer's. What fails raises TransferError."""
+    """The data of one command: what came with it, and the way to the writer's memory."""
 
+    data: memoryview
+    """Of a WRITE."""
     memory: memoryview
-    """Of MAX_IO_BYTES."""
+    """Of MAX_IO_BYTES, for what commands of READS read."""
 
-    async def pull(self, length_bytes: int) -> None:
-        """Read from the writer's memory."""
-
-    async def push(self, length_bytes: int) -> None:
-        """Write to the writer's memory, which says that the command has succeeded."""
+    def push(self, length_bytes: int) -> None:
+        """Write the memory to the writer's, which says that the command has succeeded. Once, as the last step."""
 
 
 class Replica:
@@ -75,7 +69,7 @@ class Replica:
     # -- commands -----------------------------------------------------------------------------------------------------
 
     async def handle(self, command: Command, *, transfer: Transfer) -> Reply | None:
-        """Do a command; return the reply, None: its data has said it. Raises TransferError."""
+        """Do a command; return the reply, None: its data says it."""
         try:
             if self.store.failure is not None:
                 raise self.store.failure
@@ -115,17 +109,17 @@ class Replica:
             case Opcode.READ:
                 return await self._read(command, transfer)
             case Opcode.WRITE:
-                return await self._write(command, transfer)
+                return await self._put(command, kind=Kind.DATA, data=transfer.data)
             case Opcode.ZERO | Opcode.ADOPT:
                 return await self._put(command, kind=command.kind, data=memoryview(b""))
             case Opcode.DIGESTS:
                 digests = map(self.store.digest, range(command.offset, command.offset + command.length))
-                await _push(b"".join(digests), transfer)
+                _push(b"".join(digests), transfer)
                 return None
             case Opcode.ENTRIES:
                 first = command.offset // BLOCK_BYTES
                 entries = self.store.entries(first, count=command.length // BLOCK_BYTES)
-                await _push(entries.encode(first_block=first), transfer)
+                _push(entries.encode(first_block=first), transfer)
                 return None
             case Opcode.MARK:
                 self._ledger.mark(self._volume, epoch=command.epoch)
@@ -162,16 +156,10 @@ class Replica:
             raise
         if not is_there:
             return self._reply(Outcome.CHANGED)
-        await transfer.push(command.length)
+        transfer.push(command.length)
         return None
 
-    async def _write(self, command: Command, transfer: Transfer) -> Reply:
-        await transfer.pull(command.length)
-        return await self._put(command, kind=Kind.DATA, data=transfer.memory[: command.length])
-
     async def _put(self, command: Command, *, kind: Kind, data: memoryview) -> Reply:
-        if not self._is_of_writer(command):  # not any more: its data took time
-            return self._reply(Outcome.FENCED)
         record = Record(
             kind,
             command.version,
@@ -207,9 +195,9 @@ class Replica:
         self.store.close()
 
 
-async def _push(content: bytes, transfer: Transfer) -> None:
+def _push(content: bytes, transfer: Transfer) -> None:
     transfer.memory[: len(content)] = content
-    await transfer.push(len(content))
+    transfer.push(len(content))
 
 
 class _GroupCommit:

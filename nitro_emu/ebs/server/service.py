@@ -2,8 +2,8 @@
 
     await serve(ServerConfig(directory, host, port), on_ready=print)      until it is cancelled
 
-Commands of a writer are done as they come, many at a time: as many as there are slots for their data. One that has
-begun is done to its end, also when its writer has gone: what is in the log is in the store before the next promise.
+A command that has begun is done to its end, also when its writer has gone: what is in the log is in the store before
+the next promise.
 """
 
 from __future__ import annotations
@@ -11,37 +11,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from devmem import Access, Region, Registration
 from netns.base.files import locked_file
-from nitro_emu.ebs.capsule import (
-    MAX_IO_BYTES,
-    CapsuleError,
-    Command,
-    Opcode,
-    Outcome,
-    Reply,
-    command_untrusted,
-)
+from netns.base.tasks import Tasks
+from nitro_emu.ebs.capsule import Command, Opcode, Outcome, Reply
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
-from nitro_emu.ebs.server.disk import Disk, File, OsDisk
+from nitro_emu.ebs.server.connection import Connection, ServerMemory
+from nitro_emu.ebs.server.disk import Disk, OsDisk
+from nitro_emu.ebs.server.disk_sync import DiskSync
 from nitro_emu.ebs.server.ledger import Ledger, VolumeRow
-from nitro_emu.ebs.server.replica import Replica, TransferError
+from nitro_emu.ebs.server.replica import Replica, Transfer
 from nitro_emu.ebs.server.store import Store
-from srd import Endpoint, EndpointConfig, Keys, Peer, SrdError, Status
+from srd import Endpoint, EndpointConfig, Keys, SrdError
 from srd.listening import listen_at
 from srd.secure.config import SecurityConfig
 
-SLOTS: Final = 32
-"""Of 1 MiB, for the data of commands."""
-SLOTS_OF_A_WRITER: Final = 16
-"""So that one that does not take its data leaves some to the others."""
 MAX_VOLUME_BYTES: Final = 64 << 40
 """io2 Block Express's."""
 
@@ -107,9 +97,9 @@ class VolumeServer:
         self._endpoint = endpoint
         self.address = endpoint.address
         self._ledger = ledger
-        self._memory = _ServerMemory(endpoint)
+        self._memory = ServerMemory()
         self._replicas: dict[int, Replica] = {}
-        self._tasks = set[asyncio.Task[None]]()
+        self._tasks = Tasks()
         for row in ledger.volumes():
             try:
                 self._replicas[row.id] = self._open(self._remembered(row))
@@ -135,44 +125,14 @@ class VolumeServer:
         except OSError as error:
             raise VolumeError(f"{directory}: {error.strerror}") from error
         store = Store(self._disk(directory), size_bytes=row.size_bytes)
-        return Replica(row, store=store, ledger=self._ledger, sync=_sync, clock=asyncio.get_running_loop().time)
+        return Replica(row, store=store, ledger=self._ledger, sync=DiskSync(), clock=asyncio.get_running_loop().time)
 
     async def run(self) -> None:
         """Serve all that connect."""
         async for peer in self._endpoint:
-            self._start(self._serve_peer(peer))
+            Connection(peer, memory=self._memory, tasks=self._tasks, reply=self._reply)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _serve_peer(self, peer: Peer) -> None:
-        slots = asyncio.Semaphore(SLOTS_OF_A_WRITER)
-        try:
-            async for message in peer:
-                command = command_untrusted(message.data())
-                await slots.acquire()
-                slot = await self._memory.take()
-                self._start(self._do(peer, command, slot, slots))
-        except CapsuleError as error:
-            _log.warning("%s: %s", peer, error)
-            peer.fail(str(error))
-        except SrdError as error:
-            _log.info("%s", error)
-
-    async def _do(self, peer: Peer, command: Command, slot: _Slot, slots: asyncio.Semaphore) -> None:
-        try:
-            reply = await self._reply(command, _SrdTransfer(peer, command, memory=self._memory, slot=slot))
-            if reply is not None:
-                await peer.send(replace(reply, number=command.number).encode())
-        except (TransferError, SrdError) as error:
-            _log.debug("%s", error)  # its writer does not wait for it any more
-        finally:
-            self._memory.give_back(slot)
-            slots.release()
-
-    async def _reply(self, command: Command, transfer: _SrdTransfer) -> Reply | None:
+    async def _reply(self, command: Command, transfer: Transfer) -> Reply | None:
         if command.opcode is Opcode.CREATE:
             return self._create(command)
         replica = self._replicas.get(command.volume)
@@ -180,8 +140,6 @@ class VolumeServer:
             return Reply(outcome=Outcome.UNKNOWN)
         try:
             return await replica.handle(command, transfer=transfer)
-        except TransferError:
-            raise
         except VolumeError as error:
             _log.error("volume %x: %s", command.volume, error)
             return Reply(outcome=Outcome.FAILED)
@@ -205,91 +163,7 @@ class VolumeServer:
     async def close(self) -> None:
         """Finish what has begun, and close all."""
         await self._endpoint.close()
-        while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.ended()
         self._memory.close()
         for replica in self._replicas.values():
             await replica.close()
-
-
-async def _sync(files: Sequence[File]) -> None:
-    """Synchronise files in another thread, one after the other."""
-    loop = asyncio.get_running_loop()
-    for file in files:
-        await loop.run_in_executor(None, file.sync)
-
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    offset: int
-    view: memoryview
-
-
-class _ServerMemory:
-    """Registered memory for the data of commands."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.region = Region(SLOTS * MAX_IO_BYTES)
-        self.registration: Registration = endpoint.register(
-            self.region, offset=0, length=SLOTS * MAX_IO_BYTES, access=Access.LOCAL_WRITE
-        )
-        self._all = [
-            _Slot(at, self.region.view(at, length=MAX_IO_BYTES)) for at in range(0, SLOTS * MAX_IO_BYTES, MAX_IO_BYTES)
-        ]
-        self._free = list(self._all)
-        self._count = asyncio.Semaphore(SLOTS)
-
-    async def take(self) -> _Slot:
-        await self._count.acquire()
-        return self._free.pop()
-
-    def give_back(self, slot: _Slot) -> None:
-        self._free.append(slot)
-        self._count.release()
-
-    def close(self) -> None:
-        for slot in self._all:
-            slot.view.release()
-        self.region.close()
-
-
-class _SrdTransfer:
-    """The data of one command; see `Transfer`."""
-
-    def __init__(self, peer: Peer, command: Command, *, memory: _ServerMemory, slot: _Slot) -> None:
-        self.memory = slot.view
-        self._peer, self._command, self._offset = peer, command, slot.offset
-        self._of_server = memory
-
-    async def pull(self, length_bytes: int) -> None:
-        """See Transfer."""
-        await self._transfer(
-            lambda: self._peer.post_read(
-                self._of_server.registration,
-                offset=self._offset,
-                length=length_bytes,
-                key=self._command.key,
-                source_offset=self._command.memory_offset,
-            )
-        )
-
-    async def push(self, length_bytes: int) -> None:
-        """See Transfer."""
-        await self._transfer(
-            lambda: self._peer.post_write(
-                self._of_server.region,
-                offset=self._offset,
-                length=length_bytes,
-                key=self._command.key,
-                target_offset=self._command.memory_offset,
-                immediate=self._command.number,
-            )
-        )
-
-    async def _transfer(self, post: Callable[[], asyncio.Future[Status]]) -> None:
-        try:
-            status = await post()
-        except SrdError as error:
-            raise TransferError(str(error)) from error
-        if status is not Status.OK:
-            raise TransferError(f"{self._peer}: {status.name}")

@@ -1,25 +1,24 @@
 """The same servers and the same writer over TCP: capsules on one connection a server, data behind them.
 
-A command is its capsule, and the data of a WRITE; a reply is its capsule, the length of its data, and the data. It is
-as little as TCP allows: no handshake of its own, no encryption, nothing sent that SRD's capsules do not have.
+A command is its number, the length of its data, its capsule, and the data of a WRITE; a reply likewise. It is as little
+as TCP allows: no handshake of its own, no encryption, nothing sent that SRD's messages do not have.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
+import struct
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from netns.base.output import emit
 from nitro_emu.ebs.attachment import Attachment, Settings, claimed
 from nitro_emu.ebs.capsule import (
+    COMMAND_BYTES,
     MAX_IO_BYTES,
     Command,
-    Opcode,
     Outcome,
     Reply,
     command_untrusted,
@@ -27,7 +26,8 @@ from nitro_emu.ebs.capsule import (
 )
 from nitro_emu.ebs.link import URGENT_BYTES, Buffer, LinkError
 from nitro_emu.ebs.replicas import ReplicatedVolume
-from nitro_emu.ebs.server.disk import File, OsDisk
+from nitro_emu.ebs.server.disk import OsDisk
+from nitro_emu.ebs.server.disk_sync import DiskSync
 from nitro_emu.ebs.server.ledger import Ledger, VolumeRow
 from nitro_emu.ebs.server.replica import Replica
 from nitro_emu.ebs.server.store import Store
@@ -37,23 +37,20 @@ from srd.perf.tcp_socket import CUBIC
 VOLUME: Final = 1
 CALL_S: Final = 2.0
 """As long as SRD's link waits."""
-COMMAND_BYTES: Final = len(Command(opcode=Opcode.STATUS, volume=VOLUME).encode())
 REPLY_BYTES: Final = len(Reply(outcome=Outcome.OK).encode())
-LENGTH_BYTES: Final = 4
+HEAD: Final = struct.Struct("!II")  # number, length of the data
 READ_AHEAD_BYTES: Final = 2 * MAX_IO_BYTES
 
 
 class _Transfer:
     """The data of a command: what came with it, and what goes with its reply."""
 
-    def __init__(self, data: bytes) -> None:
-        self.memory = memoryview(bytearray(data) if data else bytearray(MAX_IO_BYTES))
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+        self.memory = memoryview(b"" if data else bytearray(MAX_IO_BYTES))
         self.pushed = 0
 
-    async def pull(self, length_bytes: int) -> None:
-        """It is there already."""
-
-    async def push(self, length_bytes: int) -> None:
+    def push(self, length_bytes: int) -> None:
         """Have it go with the reply."""
         self.pushed = length_bytes
 
@@ -68,7 +65,7 @@ async def serve(directory: str, host: str, port: int, size_bytes: int) -> int:
         VolumeRow(VOLUME, size_bytes, 0, 0, 0),
         store=Store(OsDisk(path), size_bytes=size_bytes),
         ledger=ledger,
-        sync=_sync,
+        sync=DiskSync(),
         clock=asyncio.get_running_loop().time,
     )
     server = await asyncio.start_server(lambda r, w: _serve(replica, r, w), host, port, limit=READ_AHEAD_BYTES)
@@ -78,29 +75,27 @@ async def serve(directory: str, host: str, port: int, size_bytes: int) -> int:
     return 0
 
 
-async def _sync(files: Sequence[File]) -> None:
-    for file in files:
-        await asyncio.get_running_loop().run_in_executor(None, file.sync)
-
-
 async def _serve(replica: Replica, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     _use_cubic(writer)
     tasks = set[asyncio.Task[None]]()
     with suppress(asyncio.IncompleteReadError, OSError):
         while True:
-            command = command_untrusted(await reader.readexactly(COMMAND_BYTES))
-            data = await reader.readexactly(command.length) if command.opcode is Opcode.WRITE else b""
-            task = asyncio.ensure_future(_do(replica, command, _Transfer(data), writer))
+            number, length = HEAD.unpack(await reader.readexactly(HEAD.size))
+            message = await reader.readexactly(COMMAND_BYTES + length)
+            transfer = _Transfer(memoryview(message)[COMMAND_BYTES:])
+            task = asyncio.ensure_future(_do(replica, command_untrusted(message), transfer, writer, number))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
     writer.close()
 
 
-async def _do(replica: Replica, command: Command, transfer: _Transfer, writer: asyncio.StreamWriter) -> None:
+async def _do(
+    replica: Replica, command: Command, transfer: _Transfer, writer: asyncio.StreamWriter, number: int
+) -> None:
     reply = await replica.handle(command, transfer=transfer) or Reply(outcome=Outcome.OK)
-    length = transfer.pushed.to_bytes(LENGTH_BYTES)
     with suppress(OSError):
-        writer.writelines([replace(reply, number=command.number).encode() + length, transfer.memory[: transfer.pushed]])
+        head = HEAD.pack(number, transfer.pushed) + reply.encode()
+        writer.writelines([head, transfer.memory[: transfer.pushed]])
         await writer.drain()
 
 
@@ -147,14 +142,13 @@ class TcpLink:
     async def _call(self, command: Command, buffer: Buffer | None) -> Reply:
         self._number += 1
         number = self._number
-        capsule = replace(command, number=number).encode()
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(CALL_S):
                 writer = await self._connected()
                 self._calls[number] = (future, buffer)
-                is_write = command.opcode is Opcode.WRITE and buffer is not None
-                writer.writelines([capsule, buffer.view[: command.length]] if is_write and buffer else [capsule])
+                head = HEAD.pack(number, command.data_bytes) + command.encode()
+                writer.writelines([head, buffer.view[: command.data_bytes]] if buffer is not None else [head])
                 await writer.drain()
                 return await future
         except OSError as error:  # a timeout, too
@@ -173,10 +167,10 @@ class TcpLink:
     async def _receive(self, reader: asyncio.StreamReader) -> None:
         with suppress(asyncio.IncompleteReadError, OSError):
             while True:
-                head = await reader.readexactly(REPLY_BYTES + LENGTH_BYTES)
-                reply = reply_untrusted(head[:REPLY_BYTES])
-                data = await reader.readexactly(int.from_bytes(head[REPLY_BYTES:]))
-                future, buffer = self._calls.get(reply.number, (None, None))
+                number, length = HEAD.unpack(await reader.readexactly(HEAD.size))
+                reply = reply_untrusted(await reader.readexactly(REPLY_BYTES))
+                data = await reader.readexactly(length)
+                future, buffer = self._calls.get(number, (None, None))
                 if future is not None and not future.done():
                     if buffer is not None and data:
                         buffer.view[: len(data)] = data

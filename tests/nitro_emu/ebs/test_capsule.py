@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nitro_emu.ebs.capsule import (
+    COMMAND_BYTES,
     CapsuleError,
     Command,
     Opcode,
@@ -21,18 +23,35 @@ from nitro_emu.ebs.capsule import (
 from nitro_emu.ebs.server.entries import Kind
 
 COMMAND = Command(
-    opcode=Opcode.WRITE, number=1, volume=2, epoch=3, owner=4, version=5, kind=Kind.DATA, offset=4096, length=8192,
-    key=6, memory_offset=7,
+    opcode=Opcode.WRITE, volume=2, epoch=3, owner=4, version=5, kind=Kind.DATA, offset=4096, length=8192, key=6
 )  # fmt: skip
-REPLY = Reply(outcome=Outcome.BUSY, number=1, epoch=2, owner=3, mark=4, value=5)
+DATA = bytes(8192)
+REPLY = Reply(outcome=Outcome.BUSY, epoch=2, owner=3, mark=4, value=5)
 
 
 def test_what_is_sent_arrives() -> None:
-    assert command_untrusted(COMMAND.encode()) == COMMAND
+    assert command_untrusted(COMMAND.encode() + DATA) == COMMAND
+    assert command_untrusted(COMMAND.encode(key=9) + DATA) == replace(COMMAND, key=9)
     assert reply_untrusted(REPLY.encode()) == REPLY
 
 
-@given(st.one_of(st.binary(max_size=100), st.binary(min_size=72, max_size=72), st.binary(min_size=40, max_size=40)))
+def test_a_write_has_its_data_and_other_commands_none() -> None:
+    for data in (b"", DATA[1:], DATA + b"\0"):
+        with pytest.raises(CapsuleError, match=f"WRITE of 8192 with {len(data)} bytes of data"):
+            command_untrusted(COMMAND.encode() + data)
+    read = replace(COMMAND, opcode=Opcode.READ).encode()
+    assert command_untrusted(read).data_bytes == 0
+    with pytest.raises(CapsuleError, match="READ of 8192 with 8192 bytes of data"):
+        command_untrusted(read + DATA)
+
+
+@given(
+    st.one_of(
+        st.binary(max_size=100),
+        st.binary(min_size=COMMAND_BYTES, max_size=COMMAND_BYTES),
+        st.binary(min_size=len(REPLY.encode()), max_size=len(REPLY.encode())),
+    )
+)
 def test_other_bytes_are_refused_in_one_way(data: bytes) -> None:
     with suppress(CapsuleError):
         command_untrusted(data)
@@ -44,8 +63,9 @@ def test_other_bytes_are_refused_in_one_way(data: bytes) -> None:
 def test_a_changed_byte_is_another_command_or_none(at: int, value: int) -> None:
     changed = bytearray(COMMAND.encode())
     changed[at] = value
-    with suppress(CapsuleError):
-        assert command_untrusted(bytes(changed)).encode() == changed
+    for data in (b"", DATA):
+        with suppress(CapsuleError):
+            assert command_untrusted(bytes(changed) + data).encode() == changed
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from nitro_emu.ebs.capsule import MAX_IO_BYTES, Command, Outcome, Reply, command
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.server.disk import File
 from nitro_emu.ebs.server.ledger import Ledger
-from nitro_emu.ebs.server.replica import Replica, TransferError
+from nitro_emu.ebs.server.replica import Replica
 from nitro_emu.ebs.server.store import Store
 from tests.nitro_emu.ebs.virtual_disk import VirtualDisk
 
@@ -103,7 +103,7 @@ class Server:
             file.sync()
 
     async def handle(self, command: Command, transfer: Transfer) -> Reply | None:
-        """Do a command in a task of the server's. Raises TransferError, and LinkError if the server ends."""
+        """Do a command in a task of the server's. Raises LinkError if the server ends."""
         replica = self.replica
         if replica is None:
             raise link.LinkError("it is down")
@@ -129,23 +129,20 @@ class Server:
 
 
 class Transfer:
-    def __init__(self, way: Link, buffer: Buffer | None) -> None:
-        self.memory = memoryview(bytearray(MAX_IO_BYTES if buffer is None else len(buffer.view)))
-        self._link, self._buffer = way, buffer
+    def __init__(self, data: bytes) -> None:
+        self.data = memoryview(data)
+        self.memory = memoryview(bytearray(MAX_IO_BYTES))
+        self.pushed_bytes = 0
 
-    async def pull(self, length_bytes: int) -> None:
-        buffer = await self._reach()
-        self.memory[:length_bytes] = buffer.view[:length_bytes]
+    def push(self, length_bytes: int) -> None:
+        self.pushed_bytes = length_bytes
 
-    async def push(self, length_bytes: int) -> None:
-        buffer = await self._reach()
-        buffer.view[:length_bytes] = self.memory[:length_bytes]
-
-    async def _reach(self) -> Buffer:
-        arrives = await self._link.pass_network()
-        if not arrives or self._buffer is None or not self._buffer.is_reachable:
-            raise TransferError("the memory is not reachable")
-        return self._buffer
+    def land(self, buffer: Buffer | None) -> bool:
+        """Write to the writer's memory what was pushed; return whether that is reachable."""
+        if buffer is None or not buffer.is_reachable:
+            return False
+        buffer.view[: self.pushed_bytes] = self.memory[: self.pushed_bytes]
+        return True
 
 
 class Link:
@@ -185,19 +182,22 @@ class Link:
         return done.result()
 
     async def _carry(self, command: Command, buffer: Buffer | None, done: asyncio.Future[Reply]) -> None:
+        data = bytes(buffer.view[: command.data_bytes]) if buffer is not None else b""
+        message = command.encode() + data  # it may arrive after the call was given up
         if not await self.pass_network():
             return
+        transfer = Transfer(data)
         try:
-            reply = await self.server.handle(command_untrusted(command.encode()), Transfer(self, buffer))
-        except TransferError:
-            return
+            reply = await self.server.handle(command_untrusted(message), transfer)
         except link.LinkError as error:
             if not done.done():
                 done.set_exception(error)
                 done.exception()
             return
-        if await self.pass_network() and not done.done():
-            done.set_result(reply_untrusted((reply or Reply(outcome=Outcome.OK)).encode()))
+        if not await self.pass_network() or (reply is None and not transfer.land(buffer)):
+            return
+        if not done.done():
+            done.set_result(Reply(outcome=Outcome.OK) if reply is None else reply_untrusted(reply.encode()))
 
     async def close(self) -> None:
         pass

@@ -1,0 +1,201 @@
+"""The way of a command over SRD, both ends of it: its data, its number, what ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import pytest
+
+from netns.base.tasks import Tasks
+from nitro_emu.ebs.capsule import COMMAND_BYTES, Command, Opcode, Outcome, Reply
+from nitro_emu.ebs.device import BLOCK_BYTES
+from nitro_emu.ebs.link import LinkError
+from nitro_emu.ebs.link_memory import LinkMemory
+from nitro_emu.ebs.server.connection import SLOTS, SLOTS_OF_A_WRITER, Connection, ServerMemory
+from nitro_emu.ebs.server.entries import Kind
+from nitro_emu.ebs.server.replica import Transfer
+from nitro_emu.ebs.srd_link import SrdLink
+from srd import Endpoint, Peer, RequestError
+from tests.patience import PATIENCE_S, until
+from tests.srd.loopback import PLAIN, content, endpoints
+
+Replier = Callable[[Command, Transfer], Awaitable[Reply | None]]
+READ = Command(opcode=Opcode.READ, volume=1, length=BLOCK_BYTES)
+
+
+@dataclass
+class Two:
+    """Both ends."""
+
+    writer: Endpoint
+    server: Endpoint
+    memory: LinkMemory
+    server_memory: ServerMemory
+    peers: list[Peer] = field(default_factory=list)
+    """Of the server, in the order in which they came."""
+
+    def link(self) -> SrdLink:
+        return SrdLink(self.writer, *self.server.address)
+
+    async def all_slots(self) -> None:
+        """Return once no slot of the server is in use."""
+        async with asyncio.timeout(PATIENCE_S):
+            slots = [await self.server_memory.take() for _ in range(SLOTS)]
+        for slot in slots:
+            self.server_memory.give_back(slot)
+
+
+@asynccontextmanager
+async def served(reply: Replier) -> AsyncIterator[Two]:
+    """Have a server that does commands by `reply`."""
+    tasks = Tasks()
+    async with endpoints(PLAIN) as (writer, server):
+        two = Two(writer, server, LinkMemory(writer), ServerMemory())
+
+        async def accept() -> None:
+            async for peer in server:
+                two.peers.append(peer)
+                Connection(peer, memory=two.server_memory, tasks=tasks, reply=reply)
+
+        accepting = asyncio.ensure_future(accept())
+        yield two
+        accepting.cancel()
+        await writer.close()
+        await server.close()
+        await tasks.ended()
+        two.memory.close()
+        two.server_memory.close()
+
+
+@pytest.mark.parametrize("length", [BLOCK_BYTES, 64 << 10, 1 << 20])
+async def test_the_data_of_a_write_comes_with_its_command(length: int) -> None:
+    """The same memory is sent over two links at the same time."""
+    data, found = content(length, seed=length), list[tuple[Command, bytes]]()
+
+    async def reply(command: Command, transfer: Transfer) -> Reply:
+        found.append((command, bytes(transfer.data)))
+        return Reply(outcome=Outcome.OK, value=len(found))
+
+    async with served(reply) as two:
+        command = Command(opcode=Opcode.WRITE, volume=1, version=5, kind=Kind.DATA, offset=BLOCK_BYTES, length=length)
+        buffer = await two.memory.take(length)
+        buffer.view[:length] = data
+        async with asyncio.timeout(PATIENCE_S):
+            replies = await asyncio.gather(*(two.link().call(command, buffer=buffer) for _ in range(2)))
+        buffer.give_back(is_quiet=True)
+        assert sorted(each.value for each in replies) == [1, 2]
+        assert found == [(command, data)] * 2
+
+
+async def test_so_many_commands_of_a_writer_are_done_at_a_time_in_their_order() -> None:
+    """Each gets its own answer, and no slot stays in use."""
+    begun, may_end = list[int](), asyncio.Event()
+
+    async def reply(command: Command, transfer: Transfer) -> Reply | None:
+        begun.append(command.offset)
+        await may_end.wait()
+        if command.offset % 3 == 0:
+            return Reply(outcome=Outcome.ABSENT, value=command.offset)
+        transfer.memory[:8] = command.offset.to_bytes(8)
+        transfer.push(command.length)
+        return None
+
+    async with served(reply) as two:
+        link, offsets = two.link(), [number * BLOCK_BYTES for number in range(3 * SLOTS_OF_A_WRITER)]
+        buffers = [await two.memory.take(BLOCK_BYTES) for _ in offsets]
+        calls = [
+            link.call(Command(opcode=Opcode.READ, volume=1, offset=offset, length=BLOCK_BYTES), buffer=buffer)
+            for offset, buffer in zip(offsets, buffers, strict=True)
+        ]
+        await until(lambda: len(begun) >= SLOTS_OF_A_WRITER)
+        assert begun == offsets[:SLOTS_OF_A_WRITER]
+        may_end.set()
+        async with asyncio.timeout(PATIENCE_S):
+            replies = await asyncio.gather(*calls)
+        assert begun == offsets
+        for offset, buffer, answer in zip(offsets, buffers, replies, strict=True):
+            if offset % 3 == 0:
+                assert (answer.outcome, answer.value) == (Outcome.ABSENT, offset)
+            else:
+                assert (answer.outcome, bytes(buffer.view[:8])) == (Outcome.OK, offset.to_bytes(8))
+        await two.all_slots()
+
+
+@pytest.mark.parametrize(
+    ("message", "immediate", "reason"),
+    [
+        (READ.encode(), None, "a command without a number"),
+        (READ.encode() + b"more", 1, f"READ of {BLOCK_BYTES} with 4 bytes of data"),
+        (b"short", 1, f"a command of 5 bytes; it has {COMMAND_BYTES}"),
+    ],
+    ids=["no number", "data", "short"],
+)
+async def test_who_sends_no_command_is_ended_and_nobody_else(
+    message: bytes, immediate: int | None, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def reply(_: Command, __: Transfer) -> Reply:
+        return Reply(outcome=Outcome.OK)
+
+    async with served(reply) as two:
+        link = two.link()
+        async with asyncio.timeout(PATIENCE_S):
+            assert (await link.call(READ)).outcome is Outcome.OK
+            wrong = await two.writer.connect(*two.server.address)
+            with suppress(RequestError):  # it may have ended before the message was acknowledged
+                await wrong.send(message, immediate=immediate)
+            await wrong.wait_ended()
+            assert reason in caplog.text
+            assert (await link.call(READ)).outcome is Outcome.OK
+
+
+async def test_what_was_asked_of_a_peer_that_has_ended_fails_and_the_next_call_connects_again() -> None:
+    begun, may_end = list[Command](), asyncio.Event()
+
+    async def reply(command: Command, _: Transfer) -> Reply:
+        begun.append(command)
+        await may_end.wait()
+        return Reply(outcome=Outcome.OK)
+
+    async with served(reply) as two:
+        link = two.link()
+        call = link.call(READ)
+        await until(lambda: begun)
+        two.peers[0].abort()
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(LinkError, match="has ended"):
+                await call
+            may_end.set()
+            assert (await link.call(READ)).outcome is Outcome.OK
+        assert len(two.peers) == 2
+        await two.all_slots()
+
+
+async def test_a_call_that_was_cancelled_is_not_sent_any_more() -> None:
+    """Its memory may then be used for something else: what has arrived of it is no command."""
+    begun = list[tuple[int, bool]]()
+
+    async def reply(command: Command, transfer: Transfer) -> Reply:
+        begun.append((command.version, bytes(transfer.data) == bytes([command.version]) * command.length))
+        return Reply(outcome=Outcome.OK)
+
+    async with served(reply) as two:
+        link, length = two.link(), 1 << 20
+        buffer = await two.memory.take(length)
+        async with asyncio.timeout(PATIENCE_S):
+            await link.call(Command(opcode=Opcode.STATUS, volume=1))  # it is connected
+            for version in range(1, 9):
+                command = Command(opcode=Opcode.WRITE, volume=1, version=version, kind=Kind.DATA, length=length)
+                buffer.view[:length] = bytes([version]) * length
+                call = link.call(command, buffer=buffer)
+                if version % 2 == 0:
+                    assert (await call).outcome is Outcome.OK
+                    continue
+                for _ in range(version):  # some of it is sent
+                    await asyncio.sleep(0)
+                call.cancel()
+                await asyncio.wait([call])
+        assert {2, 4, 6, 8} <= {version for version, _ in begun}
+        assert all(is_whole for _, is_whole in begun)
