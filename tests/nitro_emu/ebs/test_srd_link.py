@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -199,3 +199,33 @@ async def test_a_call_that_was_cancelled_is_not_sent_any_more() -> None:
                 await asyncio.wait([call])
         assert {2, 4, 6, 8} <= {version for version, _ in begun}
         assert all(is_whole for _, is_whole in begun)
+
+
+async def test_what_is_read_for_a_call_that_was_cancelled_lands_nowhere() -> None:
+    """Its memory has another key by then, and may belong to another call."""
+    begun, may_end = list[int](), asyncio.Event()
+
+    async def reply(command: Command, transfer: Transfer) -> Reply | None:
+        begun.append(command.offset)
+        if command.offset:
+            await may_end.wait()
+        transfer.memory[: command.length] = b"\xee" * command.length
+        transfer.push(command.length)
+        return None
+
+    async with served(reply) as two:
+        link, buffer = two.link(), await two.memory.take(BLOCK_BYTES)
+        call = link.call(replace(READ, offset=BLOCK_BYTES), buffer=buffer)
+        await until(lambda: begun)
+        call.cancel()
+        await asyncio.wait([call])
+        buffer.give_back(is_quiet=False)
+        again = await two.memory.take(BLOCK_BYTES)
+        assert again is buffer
+        again.view[:BLOCK_BYTES] = bytes(BLOCK_BYTES)
+        may_end.set()
+        await two.all_slots()  # the late answer has ended
+        assert bytes(again.view[:BLOCK_BYTES]) == bytes(BLOCK_BYTES)
+        async with asyncio.timeout(PATIENCE_S):
+            assert (await link.call(READ, buffer=again)).outcome is Outcome.OK
+        assert bytes(again.view[:BLOCK_BYTES]) == b"\xee" * BLOCK_BYTES
