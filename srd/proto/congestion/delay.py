@@ -66,6 +66,10 @@ HISTORY_SAMPLES: Final = 32
 INFLIGHT_GAIN: Final = 1.25
 """Largest window over the bandwidth-delay product under loss (BBR: 2); more loses more, 1 falls with every dead
 link."""
+LOSSY_TARGET: Final = 0.65
+"""Part of the delay target that this bound adds to it: the buffers that overflow are smaller than the target."""
+UNLIKE_BASES: Final = 1.1
+"""Mean base round trip over the shortest from which paths are unlike: a window over the longer ones needs all of it."""
 SCALING_RTTS: Final = 0.82
 """Flow scaling: the target of a window of one packet above that of a large window, in base round trips, times 0.9; more
 converges faster, but is less fair among many senders, whose packets must fit into a buffer."""
@@ -224,7 +228,9 @@ class MajorityDelay(Controller):
             bdp_bytes = fastest * (self._base_s + self._endpoint_delay_s + self._ack_wait_s)
             doubles = self._starting and level < START_LEVEL and self._base_s >= LONG_RTT_S
             gain = START_GAIN if doubles else INFLIGHT_GAIN
-            cap = gain * bdp_bytes + fastest * self.target_s(self._target_base_s)
+            is_alike = self._base_s < UNLIKE_BASES * self._target_base_s
+            queue_s = self.target_s(self._target_base_s) * (LOSSY_TARGET if is_alike else 1)
+            cap = gain * bdp_bytes + fastest * queue_s
             floor = self._config.initial_window_packets * self._packet_bytes
             self.window_bytes = min(self.window_bytes, max(cap, floor))
 
