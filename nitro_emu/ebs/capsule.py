@@ -36,7 +36,7 @@ class Opcode(IntEnum):
     ENTRIES = 5
     """Of blocks, 16 bytes each."""
     ADOPT = 6
-    """Take versions as they were decided, whatever is there."""
+    """Take versions as they were decided, whatever is there; as DATA, what is held of that version."""
     MARK = 7
     """All was adopted: this replica is one of the epoch's."""
     READ = 8
@@ -48,6 +48,8 @@ class Opcode(IntEnum):
     """End the lease."""
     SCRUB = 13
     """Check blocks; the reply's value is how many were corrupt."""
+    HELD = 14
+    """As ENTRIES, of the data that there is, whatever was decided since: what a block was before it was absent."""
 
 
 NO_DATA: Final = frozenset({Opcode.STATUS, Opcode.CREATE, Opcode.PROMISE, Opcode.MARK, Opcode.RENEW, Opcode.RELEASE})
@@ -58,13 +60,13 @@ _MOST_BYTES: Final = {
     Opcode.ADOPT: MAX_ZERO_BYTES,
     Opcode.ZERO: MAX_ZERO_BYTES,
     Opcode.ENTRIES: EXTENT_BLOCKS * BLOCK_BYTES,
+    Opcode.HELD: EXTENT_BLOCKS * BLOCK_BYTES,
 }
 """Of the volume that a command may be about; others have MAX_IO_BYTES."""
 
 _KINDS: Final = {
     Opcode.WRITE: {Kind.DATA},
     Opcode.ZERO: {Kind.HOLE, Kind.ZERO},
-    Opcode.ADOPT: {Kind.HOLE, Kind.ZERO, Kind.ABSENT},
 }
 
 

@@ -361,7 +361,7 @@ class ReplicatedVolume:
         view = calls.view
         while view.is_open(first, end) and not view.is_over and self._failure is None:
             await self._wait()
-        if view.is_open(first, end):
+        if view.is_open(first, end) or not await self._repair.settle(first, end):
             return None
         return view.is_leased(time_now()) or await self._confirm(calls)
 

@@ -25,7 +25,7 @@ from nitro_emu.ebs.server.disk import File
 from nitro_emu.ebs.server.entries import Kind
 from nitro_emu.ebs.server.ledger import Ledger, VolumeRow
 from nitro_emu.ebs.server.store import AbsentError, Store, StoreError
-from nitro_emu.ebs.server.wal import Record, checksums
+from nitro_emu.ebs.server.wal import MAX_BLOCKS, Record, checksums
 
 LEASE_S: Final = 2.0
 """How long another writer waits after the last one has fallen silent: more than the longest stop of a busy host."""
@@ -116,15 +116,18 @@ class Replica:
                 return await self._read(command, transfer)
             case Opcode.WRITE:
                 return await self._write(command, transfer)
-            case Opcode.ZERO | Opcode.ADOPT:
+            case Opcode.ZERO:
                 return await self._put(command, kind=command.kind, data=memoryview(b""))
+            case Opcode.ADOPT:
+                return await self._adopt(command)
             case Opcode.DIGESTS:
                 digests = map(self.store.digest, range(command.offset, command.offset + command.length))
                 await _push(b"".join(digests), transfer)
                 return None
-            case Opcode.ENTRIES:
+            case Opcode.ENTRIES | Opcode.HELD:
                 first = command.offset // BLOCK_BYTES
-                entries = self.store.entries(first, count=command.length // BLOCK_BYTES)
+                look = self.store.entries if command.opcode is Opcode.ENTRIES else self.store.held
+                entries = look(first, count=command.length // BLOCK_BYTES)
                 await _push(entries.encode(first_block=first), transfer)
                 return None
             case Opcode.MARK:
@@ -168,6 +171,23 @@ class Replica:
     async def _write(self, command: Command, transfer: Transfer) -> Reply:
         await transfer.pull(command.length)
         return await self._put(command, kind=Kind.DATA, data=transfer.memory[: command.length])
+
+    async def _adopt(self, command: Command) -> Reply:
+        """Take blocks as they were decided; one that has lost all that it had says so of each block first."""
+        first, count = command.offset // BLOCK_BYTES, command.length // BLOCK_BYTES
+        if command.kind is not Kind.DATA:
+            if self._mark < 0 and command.kind is Kind.ABSENT:
+                await self._log.write(Record(Kind.ABSENT, 0, first, count), memoryview(b""))
+            return await self._put(command, kind=command.kind, data=memoryview(b""))
+        if count > MAX_BLOCKS:
+            return self._reply(Outcome.REFUSED)
+        try:
+            data = self.store.held_data(first, count=count, version=command.version)
+        except AbsentError as absent:
+            if absent.is_corrupt:
+                await self._log.write(self.store.lost(absent.block), memoryview(b""))
+            raise
+        return await self._put(command, kind=Kind.DATA, data=memoryview(data))
 
     async def _put(self, command: Command, *, kind: Kind, data: memoryview) -> Reply:
         if not self._is_of_writer(command):  # not any more: its data took time
@@ -230,6 +250,8 @@ class _GroupCommit:
         self._open += 1
         self._is_idle.clear()
         try:
+            if record.kind is Kind.ABSENT:
+                self._store.keep(record)
             appended = self._store.append(record, data)
             await self._synced()
             self._store.apply(appended, record, data)
