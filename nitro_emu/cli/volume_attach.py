@@ -109,8 +109,9 @@ async def _serve_volume(
 ) -> None:
     key = unwrap(volume.wrapped_key, card=await private_key(card), volume=volume.name)
     async with remote.attached(
-        volume.name, volume=volume.id, size_bytes=volume.size_bytes, servers=volume.addresses, security=security
-    ) as device:
+        volume.name, volume=volume.id, size_bytes=volume.size_bytes, servers=volume.addresses, roster=volume.roster,
+        security=security,
+    ) as device:  # fmt: skip
         encrypted = EncryptedDevice(device, key=key)
         await _serve(settings, control, encrypted, report=lambda: _report(device), as_json=as_json)
 

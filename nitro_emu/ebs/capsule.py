@@ -29,8 +29,9 @@ class Opcode(IntEnum):
     STATUS = 1
     """Who has it: answered by anybody's."""
     CREATE = 2
+    """Make a replica; of the kind ABSENT: one of a volume that others have, which is to be filled."""
     PROMISE = 3
-    """Take no command of an earlier epoch any more."""
+    """Take no command of an earlier epoch any more, and no PROMISE of a smaller `length`: the number of the roster."""
     DIGESTS = 4
     """Of extents, 8 bytes each; `offset` is the first one's number, `length` how many."""
     ENTRIES = 5
@@ -81,7 +82,7 @@ class Outcome(IntEnum):
     ABSENT = 3
     """The replica does not have block `value`."""
     CHANGED = 4
-    """A block is of another version than the one that was asked for."""
+    """A block is of another version than the one that was asked for; of PROMISE: the volume has other servers now."""
     FAILED = 5
     """`value` is an errno."""
     UNKNOWN = 6

@@ -69,6 +69,13 @@ class TakenError(VolumeError):
         self.epoch = epoch
 
 
+class ReplacedError(TakenError):
+    """A server of the volume was replaced, and this writer does not know by whom."""
+
+    def __init__(self) -> None:
+        VolumeError.__init__(self, "one of its servers was replaced: the catalog of whoever did that has the new one")
+
+
 class RefusedError(VolumeError):
     """A replica did not do a command."""
 
@@ -86,6 +93,8 @@ class Replicas:
     owner: int
     links: tuple[Link, ...]
     memory: Memory
+    roster: int
+    """How many servers had been replaced when these were the volume's."""
 
     def command(self, opcode: Opcode, **fields: Any) -> Command:
         """Return a command of this writer."""
@@ -195,8 +204,10 @@ async def form(replicas: Replicas, *, last_epoch: int, without: int | None = Non
     if last_epoch and len(later) >= enough:
         raise TakenError(max(later))
     epoch = max(last_epoch, *(reply.epoch for reply in known.values())) + 1
-    promise = replicas.command(Opcode.PROMISE, epoch=epoch)
+    promise = replicas.command(Opcode.PROMISE, epoch=epoch, length=replicas.roster)
     answers = await replicas.ask(known, promise, enough=enough)
+    if any(reply.outcome is Outcome.CHANGED for reply in answers.values()):
+        raise ReplacedError
     promised = {number: reply.mark for number, reply in answers.items() if reply.outcome is Outcome.OK}
     blank = {number for number, mark in promised.items() if mark == BLANK}
     busy_us = [reply.value for reply in answers.values() if reply.outcome is Outcome.BUSY]

@@ -204,8 +204,12 @@ class View:
     @property
     def is_whole(self) -> bool:
         """Whether all replicas are members and have all that was written."""
-        members = self.members.values()
-        return len(members) == self._replicas and not any(each.missing or each.writing for each in members)
+        return all(map(self.has_all, range(self._replicas)))
+
+    def has_all(self, replica: int) -> bool:
+        """Whether a replica is a member and has all that was written."""
+        member = self.members.get(replica)
+        return member is not None and not member.missing and not member.writing
 
     def drop(self, member: int) -> None:
         """Go on without a member: it has failed a command, and may lack what it was to do."""

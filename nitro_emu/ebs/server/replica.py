@@ -22,7 +22,7 @@ from nitro_emu.ebs.capsule import BLANK, Command, Opcode, Outcome, Reply
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.server.disk import File
-from nitro_emu.ebs.server.entries import Kind
+from nitro_emu.ebs.server.entries import MAX_EPOCH, Kind
 from nitro_emu.ebs.server.ledger import Ledger, VolumeRow
 from nitro_emu.ebs.server.store import AbsentError, Store, StoreError
 from nitro_emu.ebs.server.wal import MAX_BLOCKS, Record, checksums
@@ -66,11 +66,18 @@ class Replica:
         self.size_bytes = row.size_bytes
         self.store = store
         self._volume, self._epoch, self._owner, self._mark = row.id, row.epoch, row.owner, row.mark
+        self._roster = row.roster
+        self._has_lost = False  # blocks, since its mark: its writer is to look what it has
         self._ledger = ledger
         self._sync = sync
         self._clock = clock
         self._lease_until = clock() + LEASE_S if row.owner else 0.0
         self._log = _GroupCommit(store, sync=sync)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it has no say: it has lost all that it had, or has not been given anything yet."""
+        return self._mark < 0
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
@@ -96,8 +103,8 @@ class Replica:
 
     def _refusal(self, command: Command) -> Reply | None:
         """Return why the writer may not do this, or not here."""
-        needs_mark = command.opcode in {Opcode.READ, Opcode.WRITE, Opcode.ZERO}
-        if not self._is_of_writer(command) or (needs_mark and self._mark != self._epoch):
+        needs_mark = command.opcode in {Opcode.READ, Opcode.WRITE, Opcode.ZERO, Opcode.RENEW}
+        if not self._is_of_writer(command) or (needs_mark and (self._mark != self._epoch or self._has_lost)):
             return self._reply(Outcome.FENCED)
         if command.opcode in {Opcode.MARK, Opcode.RENEW, Opcode.RELEASE}:
             return None
@@ -132,7 +139,7 @@ class Replica:
                 return None
             case Opcode.MARK:
                 self._ledger.mark(self._volume, epoch=command.epoch)
-                self._mark = command.epoch
+                self._mark, self._has_lost = command.epoch, False
             case Opcode.RELEASE:
                 self._lease_until = 0.0
             case Opcode.RENEW:
@@ -145,14 +152,18 @@ class Replica:
         left_s = self._lease_until - self._clock()
         if left_s > 0 and command.owner != self._owner:
             return self._reply(Outcome.BUSY, value=int(left_s * 1e6) + 1)
+        if command.length > MAX_EPOCH:
+            return self._reply(Outcome.REFUSED)
+        if command.length < self._roster:
+            return self._reply(Outcome.CHANGED)
         if command.epoch <= self._epoch:
             return self._reply(Outcome.FENCED)
-        self._epoch, self._owner = command.epoch, command.owner
+        self._epoch, self._owner, self._roster = command.epoch, command.owner, command.length
         self._lease_until = self._clock() + LEASE_S
         await self._log.drained()
         if not self._is_of_writer(command):  # another one came meanwhile
             return self._reply(Outcome.FENCED)
-        self._ledger.promise(self._volume, epoch=command.epoch, owner=command.owner)
+        self._ledger.promise(self._volume, epoch=command.epoch, owner=command.owner, roster=command.length)
         return self._reply(Outcome.OK)
 
     async def _read(self, command: Command, transfer: Transfer) -> Reply | None:
@@ -204,7 +215,7 @@ class Replica:
         return self._reply(Outcome.OK)
 
     async def _scrub(self, command: Command) -> Reply:
-        """Read blocks for their checksums; a corrupt one becomes absent."""
+        """Read blocks for their checksums; a corrupt one becomes absent, and the writer has to look again."""
         if command.offset + command.length > self.size_bytes:
             return self._reply(Outcome.REFUSED)
         corrupt, memory = 0, memoryview(bytearray(BLOCK_BYTES))
@@ -215,6 +226,7 @@ class Replica:
                 if absent.is_corrupt:
                     corrupt += 1
                     await self._log.write(self.store.lost(block), memoryview(b""))
+                    self._has_lost = True
         return self._reply(Outcome.OK, value=corrupt)
 
     def _reply(self, outcome: Outcome, *, value: int = 0) -> Reply:
