@@ -18,10 +18,10 @@ KEY = bytes(range(32))
 class ServerProcess:
     """One server, which keeps its directory and its port when it is started again."""
 
-    def __init__(self, directory: Path, *, seed: int = 0) -> None:
+    def __init__(self, directory: Path, *, seed: int = 0, acks_early: bool = False) -> None:
         self.directory = directory
         self.port = 0
-        self._options = [str(seed)]
+        self._options = [str(seed), *(["early"] if acks_early else [])]
         self.start()
 
     def start(self) -> None:

@@ -42,10 +42,11 @@ pytestmark = [pytest.mark.volume, pytest.mark.long]
 class Run:
     """One run, by its seed."""
 
-    def __init__(self, seed: int, servers: list[ServerProcess], *, lies: bool) -> None:
+    def __init__(self, seed: int, servers: list[ServerProcess], *, lies: bool, faults_of_a_turn: int) -> None:
         self.random = Random(seed)
         self.servers = servers
         self.lies = lies
+        self.faults_of_a_turn = faults_of_a_turn
         self.addresses = [server.address for server in servers]
         self.histories = {new_id(): Recorder(1000 * seed + number) for number in range(VOLUMES)}
         self.faults = list[str]()
@@ -59,7 +60,7 @@ class Run:
         for turn in range(TURNS):
             over = asyncio.Event()
             writers = [asyncio.ensure_future(self._writer(volume, over)) for volume in self.histories]
-            for _ in range(FAULTS):
+            for _ in range(self.faults_of_a_turn):
                 await self._fault()
             if turn == 0:
                 await self._power_loss()
@@ -140,17 +141,18 @@ class Run:
                         raise
 
 
-def run(directory: Path, seed: int, *, lies: bool = False) -> Run:
+def run(directory: Path, seed: int, *, lies: bool = False, acks_early: bool = False) -> Run:
     """Run it. Raises AssertionError, with the seed, when something is lost, old, torn, or not there in the end."""
     logging.getLogger("nitro_emu.volume").setLevel(logging.ERROR)  # what fails is played
     with ExitStack() as stack:
         servers = []
         for number in range(SERVERS):
-            servers.append(ServerProcess(directory / str(number), seed=seed * SERVERS + number))
+            directory_of_one = directory / str(number)
+            servers.append(ServerProcess(directory_of_one, seed=seed * SERVERS + number, acks_early=acks_early))
             stack.callback(servers[-1].kill)
         for server in servers:
             server.ready()
-        made = Run(seed, servers, lies=lies)
+        made = Run(seed, servers, lies=lies, faults_of_a_turn=1 if acks_early else FAULTS)
         try:
             asyncio.run(made.main())
             for history in made.histories.values():
@@ -172,3 +174,9 @@ def test_a_disk_that_lies_is_found(tmp_path: Path) -> None:
     # an old block is read, or, if what begins a log is lost, too, the servers refuse the volume
     with pytest.raises(AssertionError, match=r"seed 1, faults .*(block \d|cannot be attached: . of 3 servers answer)"):
         run(tmp_path, 1, lies=True)
+
+
+def test_a_server_that_acknowledges_too_early_is_found(tmp_path: Path) -> None:
+    # log and store of each server are sound, and no server refuses anything: only who reads sees it
+    with pytest.raises(AssertionError, match=r"seed 1, faults .*AssertionError.*block \d:"):
+        run(tmp_path, 1, acks_early=True)
