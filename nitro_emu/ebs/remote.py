@@ -34,10 +34,17 @@ STALL_S: Final = 5.0
 
 
 @asynccontextmanager
-async def _endpoint(servers: Sequence[HostPort], security: SecurityConfig | None) -> AsyncIterator[Endpoint]:
-    """Open an endpoint towards servers. Raises VolumeError."""
+async def _endpoint(
+    servers: Sequence[HostPort], security: SecurityConfig | None, *, bind: HostPort | None = None
+) -> AsyncIterator[Endpoint]:
+    """Open an endpoint towards servers, at any address or at this one. Raises VolumeError."""
+    config = EndpointConfig(security=security or Keys())
     try:
-        endpoint = await Endpoint.open(towards=servers[0][0], config=EndpointConfig(security=security or Keys()))
+        if bind is None:
+            endpoint = await Endpoint.open(towards=servers[0][0], config=config)
+        else:
+            endpoint = await Endpoint.listen(*bind, config=config)
+            endpoint.stop_accepting()
     except SrdError as error:
         raise VolumeError(str(error)) from error
     try:
@@ -55,13 +62,16 @@ async def attached(
     servers: Sequence[HostPort],
     roster: int = 0,
     security: SecurityConfig | None = None,
+    bind: HostPort | None = None,
     repair_bytes_per_s: float = REPAIR_BYTES_PER_S,
 ) -> AsyncIterator[ReplicatedVolume]:
     """Attach a volume, by its id, until the end of the block; `roster`: how many servers have been replaced.
 
+    `bind`: the own address and port; any, if there is none.
+
     Raises VolumeError if no majority of its servers answers in time, or (InUseError) another writer has it.
     """
-    async with _endpoint(servers, security) as endpoint:
+    async with _endpoint(servers, security, bind=bind) as endpoint:
         memory = LinkMemory(endpoint)
         links = [SrdLink(endpoint, host, port) for host, port in servers]
         try:

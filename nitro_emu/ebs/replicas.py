@@ -53,6 +53,9 @@ RENEW_S: Final = 0.5
 REPAIR_BYTES_PER_S: Final = 100e6
 """A tenth of 10 Gbit/s: what hosts read and write comes first."""
 
+COMPLETE: Final = "complete"
+"""What is said of a replica that has all blocks."""
+
 T = TypeVar("T")
 
 
@@ -64,6 +67,12 @@ class ReplicaStatus:
     is_member: bool
     missing_blocks: int
     """Of a member; it is given them in the background."""
+
+    def __str__(self) -> str:
+        """Return it as a user reads it."""
+        if not self.is_member:
+            return "away"
+        return f"lacks {self.missing_blocks} blocks" if self.missing_blocks else COMPLETE
 
 
 class InUseError(VolumeError):
@@ -511,3 +520,8 @@ async def _together(parts: Sequence[Coroutine[Any, Any, None]]) -> None:
     for result in await asyncio.gather(*parts, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
+
+
+def report_of(device: ReplicatedVolume) -> dict[str, object]:
+    """Return what an attachment's status says of its replicas."""
+    return {"epoch": device.epoch, "replicas": {replica.server: str(replica) for replica in device.status()}}
