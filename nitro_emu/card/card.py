@@ -83,6 +83,7 @@ class Card:
             raise CardError(f"{name}: {error}") from error
         return Provided(
             trust=trust,
+            card_key=self.trust.card_key,
             poller=poller,
             socket=self.config.run_dir / f"{name}.sock",
             has_neighbours=len(self.config.vfs) > 1,

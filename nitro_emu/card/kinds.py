@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 from pydantic import BeforeValidator, Field
 
+from nitro_emu.ebs.config import EbsConfig
 from nitro_emu.efa.card.config import EfaConfig
 from nitro_emu.express.config import ExpressConfig
 from nitro_emu.peers.vf_config import VfConfig
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
     from nitro_emu.efa.card.poller import Poller
     from nitro_emu.express.handover import KeptInterface
     from nitro_emu.peers.vf_trust import VfTrust
@@ -58,6 +61,8 @@ class Provided:
     """What a card gives a virtual function, of which each kind takes what it needs."""
 
     trust: VfTrust
+    card_key: Callable[[], X25519PrivateKey]
+    """Returns the card's private key. Raises ConfigError."""
     poller: Poller
     socket: Path
     """Where programs find it, if it has a socket."""
@@ -87,16 +92,29 @@ def _express(config: ExpressConfig, given: Provided) -> Function:
     )
 
 
+def _ebs(config: EbsConfig, given: Provided) -> Function:
+    from nitro_emu.ebs.function import EbsFunction  # noqa: PLC0415 - likewise
+
+    return EbsFunction(
+        config,
+        trust=given.trust,
+        card_key=given.card_key,
+        run_dir=given.socket.parent,
+        on_failure=given.on_failure,
+    )
+
+
 def _with_kind(entry: object) -> object:
     return {"kind": "efa", **entry} if isinstance(entry, dict) else entry
 
 
-AnyVfConfig = Annotated[EfaConfig | ExpressConfig, Field(discriminator="kind"), BeforeValidator(_with_kind)]
+AnyVfConfig = Annotated[EfaConfig | ExpressConfig | EbsConfig, Field(discriminator="kind"), BeforeValidator(_with_kind)]
 """An entry of `vfs`: the settings of one of the kinds, of EFA if it names none."""
 
 _MAKERS: Final[Mapping[type[VfConfig], Callable[[Any, Provided], Function]]] = {
     EfaConfig: _efa,
     ExpressConfig: _express,
+    EbsConfig: _ebs,
 }
 
 

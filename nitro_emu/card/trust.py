@@ -120,6 +120,10 @@ class CardTrust(Closing):
         if self.network is not None:
             self.guard.set_allowed(self.network.card_addresses)
 
+    def card_key(self) -> X25519PrivateKey:
+        """Return the card's private key, from its chip or its file. Raises ConfigError."""
+        return self.config.card_key() if self._key is None else self._key
+
     def of(self, vf: VfConfig) -> VfTrust:
         """Return what a virtual function may do. Raises ConfigError for unusable keys."""
         security: SecurityConfig

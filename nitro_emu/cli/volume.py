@@ -18,7 +18,8 @@ COMMANDS: Final = {
     "create": "nitro_emu.cli.volume_create:create",
     "detach": "nitro_emu.cli.volume_ask:detach",
     "ls": "nitro_emu.cli.volume_ask:list_command",
-    "scrub": "nitro_emu.cli.volume_create:scrub",
+    "replace": "nitro_emu.cli.volume_repair:replace_command",
+    "scrub": "nitro_emu.cli.volume_repair:scrub",
     "serve": "nitro_emu.cli.volume_serve:serve_command",
     "status": "nitro_emu.cli.volume_ask:status",
 }
@@ -43,6 +44,7 @@ def cli() -> None:
       nitro-volume create vol-2 --size 10G --card-file card.yaml --psk-file volumes.psk \\
           --server rack-1=192.0.2.1 --server rack-2=192.0.2.2 --server rack-3=192.0.2.3
       nitro-volume attach vol-2 --card-file card.yaml --psk-file volumes.psk
+      nitro-volume replace vol-2 192.0.2.3 --server rack-4=192.0.2.4 --psk-file volumes.psk
     """  # noqa: D301 - \b is click's mark for "do not rewrap"
 
 

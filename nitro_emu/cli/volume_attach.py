@@ -23,7 +23,7 @@ from nitro_emu.ebs.catalog import Catalog, Volume
 from nitro_emu.ebs.device import BLOCK_BYTES, BlockDevice
 from nitro_emu.ebs.limits import MAX_BYTES_PER_S, MAX_IOPS, Provisioned
 from nitro_emu.ebs.memory import MemoryDevice
-from nitro_emu.ebs.replicas import ReplicaStatus, ReplicatedVolume
+from nitro_emu.ebs.replicas import report_of
 from nitro_emu.ebs.volume_key import unwrap
 from nitro_emu.ebs.xts import EncryptedDevice
 from srd.cli.security import SecurityOptions, security_options
@@ -34,8 +34,6 @@ NBD_PORT: Final = 10809
 """NBD's own (IANA)."""
 METRICS_PORT: Final = 9472
 """Beside those of `srd` (9470) and `srd-lab` (9471)."""
-COMPLETE: Final = "complete"
-"""A replica that has all blocks."""
 
 
 @click.command()
@@ -109,22 +107,11 @@ async def _serve_volume(
 ) -> None:
     key = unwrap(volume.wrapped_key, card=await private_key(card), volume=volume.name)
     async with remote.attached(
-        volume.name, volume=volume.id, size_bytes=volume.size_bytes, servers=volume.addresses, security=security
-    ) as device:
+        volume.name, volume=volume.id, size_bytes=volume.size_bytes, servers=volume.addresses, roster=volume.roster,
+        security=security,
+    ) as device:  # fmt: skip
         encrypted = EncryptedDevice(device, key=key)
-        await _serve(settings, control, encrypted, report=lambda: _report(device), as_json=as_json)
-
-
-def _report(device: ReplicatedVolume) -> dict[str, object]:
-    """Return what the status says of the replicas."""
-    members = {replica.server: _state(replica) for replica in device.status()}
-    return {"epoch": device.epoch, "replicas": members}
-
-
-def _state(replica: ReplicaStatus) -> str:
-    if not replica.is_member:
-        return "away"
-    return f"lacks {replica.missing_blocks} blocks" if replica.missing_blocks else COMPLETE
+        await _serve(settings, control, encrypted, report=lambda: report_of(device), as_json=as_json)
 
 
 async def _serve(

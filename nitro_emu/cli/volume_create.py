@@ -1,4 +1,4 @@
-"""`nitro-volume create` and `nitro-volume scrub`: what is done with a volume's servers."""
+"""`nitro-volume create`: a volume is made on its servers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import click
 from netns.base.addresses import host_port_text
 from netns.base.options import Size, json_option
 from netns.base.output import print_json
-from netns.base.tables import print_table, table
 from nitro_emu.cli.volume_keys import public_key
 from nitro_emu.cli.volume_options import Server, catalog_option, name_argument
 from nitro_emu.ebs import remote
@@ -70,37 +69,3 @@ def create(
         return
     at = ", ".join(f"{host_port_text(each.host, each.port)} ({each.domain})" for each in places)
     click.echo(f"nitro-volume: {name}: {size_bytes} bytes, {len(places)} replicas at {at}")
-
-
-@click.command()
-@name_argument
-@catalog_option
-@security_options
-@json_option
-def scrub(*, name: str, catalog: Path, as_json: bool, **security: Any) -> int:
-    """Have the servers of the volume NAME check all blocks against their checksums; status 1 if one has failed.
-
-    A block that is corrupt is never read. The attachment repairs it from another replica.
-    """
-    chosen = SecurityOptions(**security).security()
-    with Catalog(catalog) as known:
-        volume = known.volume(name)
-    reports = asyncio.run(
-        remote.scrub(volume.id, size_bytes=volume.size_bytes, servers=volume.addresses, security=chosen)
-    )
-    rows = [
-        {
-            "server": host_port_text(*report.server),
-            "corrupt_blocks": report.corrupt_blocks,
-            "failure": report.failure,
-        }
-        for report in reports
-    ]
-    if as_json:
-        print_json({"volume": name, "replicas": rows})
-    else:
-        made = table("server", "corrupt blocks", "failure", text=("failure",))
-        for row in rows:
-            made.add_row(str(row["server"]), str(row["corrupt_blocks"]), str(row["failure"] or ""))
-        print_table(made)
-    return int(any(row["failure"] or row["corrupt_blocks"] for row in rows))

@@ -9,8 +9,7 @@ Its control socket, RUN_DIR/NAME.control.sock, belongs to its user (0600). A req
     {"command": "status"}    {"ok": {"name": "vol-1", "size_bytes": 1073741824, "clients": 1, ...}}
     {"command": "detach"}    {"ok": {}}, when clients are served no more and all that was written is flushed
 
-Why a process of its own, and no virtual function of the card: what functions share (`nitro_emu.efa.card.vf`) is queue
-pairs and a tenant's socket with rings; a volume has neither, and its host speaks NBD.
+It is a process of its own (`nitro-volume attach`), or a virtual function of a card (`nitro_emu.ebs.function`).
 """
 
 from __future__ import annotations

@@ -30,14 +30,15 @@ class Opcode(IntEnum):
     STATUS = 1
     """Who has it: answered by anybody's."""
     CREATE = 2
+    """Make a replica; of the kind ABSENT: one of a volume that others have, which is to be filled."""
     PROMISE = 3
-    """Take no command of an earlier epoch any more."""
+    """Take no command of an earlier epoch any more, and no PROMISE of a smaller `length`: the number of the roster."""
     DIGESTS = 4
     """Of extents, 8 bytes each; `offset` is the first one's number, `length` how many."""
     ENTRIES = 5
     """Of blocks, 16 bytes each."""
     ADOPT = 6
-    """Take versions as they were decided, whatever is there."""
+    """Take versions as they were decided, whatever is there; as DATA, what is held of that version."""
     MARK = 7
     """All was adopted: this replica is one of the epoch's."""
     READ = 8
@@ -49,6 +50,8 @@ class Opcode(IntEnum):
     """End the lease."""
     SCRUB = 13
     """Check blocks; the reply's value is how many were corrupt."""
+    HELD = 14
+    """As ENTRIES, of the data that there is, whatever was decided since: what a block was before it was absent."""
 
 
 NO_DATA: Final = frozenset({Opcode.STATUS, Opcode.CREATE, Opcode.PROMISE, Opcode.MARK, Opcode.RENEW, Opcode.RELEASE})
@@ -61,13 +64,13 @@ _MOST_BYTES: Final = {
     Opcode.ADOPT: MAX_ZERO_BYTES,
     Opcode.ZERO: MAX_ZERO_BYTES,
     Opcode.ENTRIES: EXTENT_BLOCKS * BLOCK_BYTES,
+    Opcode.HELD: EXTENT_BLOCKS * BLOCK_BYTES,
 }
 """Of the volume that a command may be about; others have MAX_IO_BYTES."""
 
 _KINDS: Final = {
     Opcode.WRITE: {Kind.DATA},
     Opcode.ZERO: {Kind.HOLE, Kind.ZERO},
-    Opcode.ADOPT: {Kind.HOLE, Kind.ZERO, Kind.ABSENT},
 }
 
 
@@ -82,7 +85,7 @@ class Outcome(IntEnum):
     ABSENT = 3
     """The replica does not have block `value`."""
     CHANGED = 4
-    """A block is of another version than the one that was asked for."""
+    """A block is of another version than the one that was asked for; of PROMISE: the volume has other servers now."""
     FAILED = 5
     """`value` is an errno."""
     UNKNOWN = 6

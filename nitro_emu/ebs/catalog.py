@@ -15,7 +15,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +28,8 @@ _APPLICATION_ID: Final = 0x53524443
 """'SRDC', in the file's header."""
 _SCHEMA: Final = """
 CREATE TABLE volumes (
-    name TEXT PRIMARY KEY, id INTEGER UNIQUE NOT NULL, size_bytes INTEGER NOT NULL, wrapped_key BLOB NOT NULL
+    name TEXT PRIMARY KEY, id INTEGER UNIQUE NOT NULL, size_bytes INTEGER NOT NULL, wrapped_key BLOB NOT NULL,
+    roster INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE replicas (
     volume TEXT NOT NULL REFERENCES volumes (name) ON DELETE CASCADE, position INTEGER NOT NULL,
@@ -57,6 +58,8 @@ class Volume:
     size_bytes: int
     wrapped_key: bytes
     replicas: tuple[ServerAddress, ...]
+    roster: int = 0
+    """How many servers have been replaced."""
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -89,12 +92,32 @@ class Catalog(Closing):
             self._db.execute("BEGIN IMMEDIATE")
             if self._db.execute("SELECT 1 FROM volumes WHERE name = ?", (volume.name,)).fetchone():
                 raise VolumeError(f"there is a volume {volume.name} already; give another name")
-            row = (volume.name, volume.id, volume.size_bytes, volume.wrapped_key)
-            self._db.execute("INSERT INTO volumes VALUES (?, ?, ?, ?)", row)
+            row = (volume.name, volume.id, volume.size_bytes, volume.wrapped_key, volume.roster)
+            self._db.execute("INSERT INTO volumes VALUES (?, ?, ?, ?, ?)", row)
             self._db.executemany(
                 "INSERT INTO replicas VALUES (?, ?, ?, ?, ?)",
                 [(volume.name, at, each.host, each.port, each.domain) for at, each in enumerate(volume.replicas)],
             )
+
+    def replace(self, volume: Volume, *, position: int, server: ServerAddress) -> Volume:
+        """Put a server in the place of another one; return the volume. Raises VolumeError if it has changed."""
+        replicas = (*volume.replicas[:position], server, *volume.replicas[position + 1 :])
+        changed = replace(volume, replicas=replicas, roster=volume.roster + 1)
+        with self._named(), self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            done = self._db.execute(
+                "UPDATE volumes SET roster = ? WHERE name = ? AND roster = ?",
+                (changed.roster, volume.name, volume.roster),
+            )
+            if done.rowcount != 1:
+                raise VolumeError(
+                    f"volume {volume.name}: another process has replaced a server of it; look, and try again"
+                )
+            self._db.execute(
+                "UPDATE replicas SET host = ?, port = ?, domain = ? WHERE volume = ? AND position = ?",
+                (server.host, server.port, server.domain, volume.name, position),
+            )
+        return changed
 
     def volume(self, name: str) -> Volume:
         """Return a volume. Raises VolumeError if there is none of that name."""
@@ -111,10 +134,10 @@ class Catalog(Closing):
                 "SELECT volume, host, port, domain FROM replicas ORDER BY volume, position"
             ):
                 replicas.setdefault(name, []).append(ServerAddress(host, port, domain))
-            rows = self._db.execute("SELECT name, id, size_bytes, wrapped_key FROM volumes ORDER BY name")
+            rows = self._db.execute("SELECT name, id, size_bytes, wrapped_key, roster FROM volumes ORDER BY name")
             return [
-                Volume(name, number, size_bytes, wrapped_key, tuple(replicas.get(name, ())))
-                for name, number, size_bytes, wrapped_key in rows
+                Volume(name, number, size_bytes, wrapped_key, tuple(replicas.get(name, ())), roster)
+                for name, number, size_bytes, wrapped_key, roster in rows
             ]
 
     def close(self) -> None:
@@ -133,6 +156,28 @@ class Catalog(Closing):
 def new_id() -> int:
     """Return an id that no volume has: 63 bits at random, which SQLite's integers hold."""
     return secrets.randbits(63) | 1
+
+
+def position_of(address: tuple[str, int], *, volume: Volume, server: ServerAddress) -> int:
+    """Return which replica of a volume is at an address, if another server may take its place. Raises VolumeError."""
+    if address not in volume.addresses:
+        at = ", ".join(f"{host}:{port}" for host, port in volume.addresses)
+        raise VolumeError(f"volume {volume.name} is not on {address[0]}:{address[1]} but on {at}; give one of these")
+    position = volume.addresses.index(address)
+    others = [each for at, each in enumerate(volume.replicas) if at != position]
+    if not others:
+        raise VolumeError(
+            f"volume {volume.name} has one replica, which nobody else has; copy its data to another volume"
+        )
+    for each in others:
+        if server.domain == each.domain or (server.host, server.port) == (each.host, each.port):
+            raise VolumeError(
+                f"{server.host}:{server.port} would fail with {each.host}:{each.port}, which has a replica of "
+                f"{volume.name} in {each.domain}; give a server in another domain"
+            )
+    if (server.host, server.port) == address:
+        raise VolumeError(f"{server.host}:{server.port} is the one to be replaced; give another server")
+    return position
 
 
 def place(servers: Sequence[ServerAddress], *, replicas: int, volumes: Iterable[Volume]) -> tuple[ServerAddress, ...]:

@@ -2,8 +2,9 @@
 
     STATUS      of all replicas: the epochs, and who has them
     PROMISE     the next epoch, by a majority at least
-    DIGESTS     of each of those; where they differ, ENTRIES
-    ADOPT       what `view.decide` has decided
+    DIGESTS     of each of those; where they differ, or something is absent, ENTRIES
+    HELD        where nobody has the data of what `view.decide` has decided: `view.roll_back`
+    ADOPT       what was decided
     MARK        from then on they read and write
 
 All of it happens at the attachment, and again whenever a server has come back. Without a majority it is tried again.
@@ -25,9 +26,9 @@ from nitro_emu.ebs.capsule import BLANK, Command, Opcode, Outcome, Reply
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.link import Link, Memory
-from nitro_emu.ebs.server.entries import ENTRY_BYTES, EXTENT_BLOCKS, U64, Entries
+from nitro_emu.ebs.server.entries import ENTRY_BYTES, EXTENT_BLOCKS, U64, Entries, Kind
 from nitro_emu.ebs.server.store import DIGEST_BYTES
-from nitro_emu.ebs.view import View, adoptions, decide, majority, missing
+from nitro_emu.ebs.view import View, adoptions, decide, majority, missing, roll_back, uncertain
 
 GRACE_S: Final = 0.05
 """How long a majority that has answered waits for the rest."""
@@ -68,6 +69,13 @@ class TakenError(VolumeError):
         self.epoch = epoch
 
 
+class ReplacedError(TakenError):
+    """A server of the volume was replaced, and this writer does not know by whom."""
+
+    def __init__(self) -> None:
+        VolumeError.__init__(self, "one of its servers was replaced: the catalog of whoever did that has the new one")
+
+
 class RefusedError(VolumeError):
     """A replica did not do a command."""
 
@@ -85,6 +93,8 @@ class Replicas:
     owner: int
     links: tuple[Link, ...]
     memory: Memory
+    roster: int
+    """How many servers had been replaced when these were the volume's."""
 
     def command(self, opcode: Opcode, **fields: Any) -> Command:
         """Return a command of this writer."""
@@ -110,9 +120,11 @@ class Replicas:
         finally:
             buffer.give_back(is_quiet=is_quiet)
 
-    async def entries(self, number: int, *, epoch: int, first: int, count: int) -> Entries:
-        """Return what a replica has of blocks. Raises LinkError, RefusedError."""
-        command = self.command(Opcode.ENTRIES, epoch=epoch, offset=first * BLOCK_BYTES, length=count * BLOCK_BYTES)
+    async def entries(
+        self, number: int, *, epoch: int, first: int, count: int, opcode: Opcode = Opcode.ENTRIES
+    ) -> Entries:
+        """Return what a replica has of blocks; `opcode`: or HELD. Raises LinkError, RefusedError."""
+        command = self.command(opcode, epoch=epoch, offset=first * BLOCK_BYTES, length=count * BLOCK_BYTES)
         raw = await self.fetch(number, command, length_bytes=count * ENTRY_BYTES)
         return Entries.decode_untrusted(raw, first_block=first)
 
@@ -192,8 +204,10 @@ async def form(replicas: Replicas, *, last_epoch: int, without: int | None = Non
     if last_epoch and len(later) >= enough:
         raise TakenError(max(later))
     epoch = max(last_epoch, *(reply.epoch for reply in known.values())) + 1
-    promise = replicas.command(Opcode.PROMISE, epoch=epoch)
+    promise = replicas.command(Opcode.PROMISE, epoch=epoch, length=replicas.roster)
     answers = await replicas.ask(known, promise, enough=enough)
+    if any(reply.outcome is Outcome.CHANGED for reply in answers.values()):
+        raise ReplacedError
     promised = {number: reply.mark for number, reply in answers.items() if reply.outcome is Outcome.OK}
     blank = {number for number, mark in promised.items() if mark == BLANK}
     busy_us = [reply.value for reply in answers.values() if reply.outcome is Outcome.BUSY]
@@ -227,7 +241,8 @@ async def _reconcile(replicas: Replicas, view: View, *, marks: dict[int, int]) -
             {each: replicas.fetch(each, command, length_bytes=count * DIGEST_BYTES) for each in marks}
         )
         for at in range(0, count * DIGEST_BYTES, DIGEST_BYTES):
-            if len({raw[at : at + DIGEST_BYTES] for raw in found.values()}) > 1:
+            digests = {raw[at : at + DIGEST_BYTES] for raw in found.values()}
+            if len(digests) > 1 or any(digest[-1] & 1 for digest in digests):
                 differing.append(first + at // DIGEST_BYTES)
     gate = asyncio.Semaphore(_COMPARED_AT_ONCE)
 
@@ -244,10 +259,19 @@ async def _reconcile_extent(replicas: Replicas, view: View, *, extent: int, mark
     tables = await replicas.all(
         {each: replicas.entries(each, epoch=view.epoch, first=first, count=count) for each in marks}
     )
-    decided = decide(tables, marks=marks)
+    decided, held = decide(tables, marks=marks), tables
+    if (decided.kind == Kind.ABSENT).any():
+        held = await replicas.all(
+            {
+                each: replicas.entries(each, epoch=view.epoch, first=first, count=count, opcode=Opcode.HELD)
+                for each in marks
+            }
+        )
+        able = {number: each for number, each in held.items() if marks[number] >= 0}
+        decided = roll_back(decided, held=able, replicas=len(replicas.links))
 
     async def adopt(number: int) -> None:
-        for each in adoptions(decided, tables[number]):
+        for each in adoptions(decided, tables[number], held=held[number]):
             await replicas.call(
                 number,
                 replicas.command(
@@ -257,8 +281,11 @@ async def _reconcile_extent(replicas: Replicas, view: View, *, extent: int, mark
             )  # fmt: skip
 
     await replicas.all({number: adopt(number) for number in tables})
-    for number, table in tables.items():
-        lacks: U64 = np.zeros(EXTENT_BLOCKS, np.uint64)
-        lacks[:count] = missing(decided, table)
+    lacking = dict[int, U64]()
+    for number in tables:
+        lacks = lacking[number] = np.zeros(EXTENT_BLOCKS, np.uint64)
+        lacks[:count] = missing(decided, held[number])
         if lacks.any():
             view.members[number].missing[extent] = lacks
+    if (unsure := uncertain(lacking.values(), majority=view.majority)).any():
+        view.uncertain[extent] = unsure

@@ -40,9 +40,19 @@ class Repair:
                 now = time_now()
                 self._rate.charge(count * BLOCK_BYTES, now=now)
                 await asyncio.sleep(self._rate.delay_s(now))
-                if not await self._give(member, first=first, count=count, version=version):
+                if await self._give(member, first=first, count=count, version=version) is False:
                     await asyncio.sleep(AGAIN_S)
             self._on_whole()
+
+    async def settle(self, first: int, end: int) -> bool:
+        """Have a majority get what was decided of blocks, at once: a read waits. Return whether it has it."""
+        view = self._view
+        while view.is_uncertain(first, end) and not view.is_over and (gap := view.gap(first, end)) is not None:
+            member, begin, count, version = gap
+            self._rate.charge(count * BLOCK_BYTES, now=time_now())
+            if not await self._give(member, first=begin, count=count, version=version):
+                return False
+        return not view.is_uncertain(first, end)
 
     def _gap(self) -> tuple[int, int, int, int] | None:
         """Return a member, and first block, count and version of what it lacks."""
@@ -63,30 +73,29 @@ class Repair:
             found.lacks(block, version=int(entries.version[0]))
             self._has_gap.set()
 
-    async def _give(self, member: int, *, first: int, count: int, version: int) -> bool:
-        """Copy blocks to a member, if they are still of the version; return whether that is settled."""
+    async def _give(self, member: int, *, first: int, count: int, version: int) -> bool | None:
+        """Copy blocks to a member; return whether it has them, None: a later write is on its way to all members."""
         source = next((number for number in self._view.readers(first, first + count) if number != member), None)
         if source is None:
-            return count > 1 and await self._give(member, first=first, count=1, version=version)
+            return False if count == 1 else await self._give(member, first=first, count=1, version=version)
         place = {"offset": first * BLOCK_BYTES, "length": count * BLOCK_BYTES, "version": version}
         use = Use(await self._calls.replicas.memory.take(count * BLOCK_BYTES))
         try:
             reply = await self._calls.call(source, self._calls.command(Opcode.READ, **place), use)
-            if reply is None or reply.outcome not in {Outcome.OK, Outcome.CHANGED}:
+            if reply is not None and reply.outcome is Outcome.ABSENT:
+                await self.note_absent(source, block=reply.value)
+            if reply is not None and reply.outcome is Outcome.CHANGED:
+                return None if count == 1 else await self._give(member, first=first, count=1, version=version)
+            if reply is None or reply.outcome is not Outcome.OK:
                 return False
-            if reply.outcome is Outcome.OK:
-                write = self._calls.command(Opcode.WRITE, kind=Kind.DATA, **place)
-                reply = await self._calls.call(member, write, use)
-                if reply is None:
-                    return False
-                if reply.outcome is not Outcome.OK:
-                    self._calls.refused(member, reply)
-                    return False
-            elif count > 1:
-                return await self._give(member, first=first, count=1, version=version)
-            if (found := self._view.members.get(member)) is not None:
-                # CHANGED: the write that has changed it has given it to this member, too, or the member is dropped
-                found.has_got(first, first + count, version=version)
+            write = self._calls.command(Opcode.WRITE, kind=Kind.DATA, **place)
+            reply = await self._calls.call(member, write, use)
+            if reply is None:
+                return False
+            if reply.outcome is not Outcome.OK:
+                self._calls.refused(member, reply)
+                return False
+            self._view.has_got(member, first, first + count, version=version)
             return True
         finally:
             use.end()

@@ -52,6 +52,9 @@ RENEW_S: Final = 0.5
 REPAIR_BYTES_PER_S: Final = 100e6
 """A tenth of 10 Gbit/s: what hosts read and write comes first."""
 
+COMPLETE: Final = "complete"
+"""What is said of a replica that has all blocks."""
+
 T = TypeVar("T")
 
 
@@ -63,6 +66,16 @@ class ReplicaStatus:
     is_member: bool
     missing_blocks: int
     """Of a member; it is given them in the background."""
+
+    def __str__(self) -> str:
+        """Return it as a user reads it."""
+        if not self.is_member:
+            return "away"
+        return f"lacks {self.missing_blocks} blocks" if self.missing_blocks else COMPLETE
+
+
+class InUseError(VolumeError):
+    """Another writer has the volume."""
 
 
 class ReplicatedVolume:
@@ -79,15 +92,18 @@ class ReplicatedVolume:
         size_bytes: int,
         links: Sequence[Link],
         memory: Memory,
+        roster: int = 0,
         repair_bytes_per_s: float = REPAIR_BYTES_PER_S,
     ) -> None:
-        """`volume`: its id; `links`: to the server of each replica."""
+        """`volume`: its id; `links`: to the server of each replica; `roster`: how many have been replaced."""
         self.name = name
         self.size_bytes = size_bytes
         self._links = links
         self._memory = memory
         owner = secrets.randbits(63) | 1
-        self._replicas = Replicas(volume=volume, size_bytes=size_bytes, owner=owner, links=tuple(links), memory=memory)
+        self._replicas = Replicas(
+            volume=volume, size_bytes=size_bytes, owner=owner, links=tuple(links), memory=memory, roster=roster
+        )
         self._calls = Calls(name, self._replicas, View(0, replicas=len(links), members=()), on_over=lambda: None)
         self._calls.end()
         self._sequence = 0
@@ -114,8 +130,11 @@ class ReplicatedVolume:
                     if isinstance(error, BusyError):  # a lease that lasts longer than before is kept by a writer
                         is_kept, leased_until = error.until_at > leased_until + RENEW_S / 2, error.until_at
                     if is_kept or time_now() > give_up_at:
-                        raise VolumeError(f"{self.name}: cannot be attached: {error}") from error
+                        kind = InUseError if isinstance(error, BusyError) else VolumeError
+                        raise kind(f"{self.name}: cannot be attached: {error}") from error
                     await asyncio.sleep(RETRY_S)
+                except TakenError as error:
+                    raise VolumeError(f"{self.name}: cannot be attached: {error}") from error
         except BaseException:
             await self._close_links()
             raise
@@ -152,9 +171,9 @@ class ReplicatedVolume:
             for number, link in enumerate(self._links)
         ]
 
-    async def wait_whole(self) -> None:
-        """Return once all servers are there and have all. Raises DeviceError when it is detached, or fenced."""
-        while not self._view.is_whole:
+    async def wait_whole(self, *, server: int | None = None) -> None:
+        """Return once all servers are there, or this one, and have all. Raises DeviceError if it is out."""
+        while not (self._view.is_whole if server is None else self._view.has_all(server)):
             if self._failure is not None:
                 raise self._failure
             await self._wait()
@@ -363,7 +382,7 @@ class ReplicatedVolume:
         view = calls.view
         while view.is_open(first, end) and not view.is_over and self._failure is None:
             await self._wait()
-        if view.is_open(first, end):
+        if view.is_open(first, end) or not await self._repair.settle(first, end):
             return None
         return view.is_leased(time_now()) or await self._confirm(calls)
 
@@ -376,6 +395,8 @@ class ReplicatedVolume:
         good = [number for number, reply in replies.items() if reply.outcome is Outcome.OK]
         for number in good:
             view.renew(number, sent_at=sent_at)
+        for number in replies.keys() - good:
+            calls.refused(number, replies[number])
         if len(good) < view.majority:
             calls.end()
             return None
@@ -501,3 +522,8 @@ async def _together(parts: Sequence[Coroutine[Any, Any, None]]) -> None:
     for result in await asyncio.gather(*parts, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
+
+
+def report_of(device: ReplicatedVolume) -> dict[str, object]:
+    """Return what an attachment's status says of its replicas."""
+    return {"epoch": device.epoch, "replicas": {replica.server: str(replica) for replica in device.status()}}

@@ -18,7 +18,7 @@ from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from netns.programs import ending_with_us
 from netns.topology.model import Topology, leaf_spine
-from nitro_emu.cli.volume_attach import COMPLETE
+from nitro_emu.ebs.replicas import COMPLETE
 from scripts.harness.errors import BenchError
 from scripts.harness.process import Process, ProcessGroup
 from scripts.harness.waiting import wait_until

@@ -12,7 +12,8 @@ from nitro_emu.ebs.errors import VolumeError
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS volumes (
     id INTEGER PRIMARY KEY, size_bytes INTEGER NOT NULL,
-    epoch INTEGER NOT NULL DEFAULT 0, owner INTEGER NOT NULL DEFAULT 0, mark INTEGER NOT NULL DEFAULT 0
+    epoch INTEGER NOT NULL DEFAULT 0, owner INTEGER NOT NULL DEFAULT 0, mark INTEGER NOT NULL DEFAULT 0,
+    roster INTEGER NOT NULL DEFAULT 0
 ) STRICT
 """
 _APPLICATION_ID: Final = 0x53524456
@@ -31,6 +32,8 @@ class VolumeRow:
     """Who has got that promise."""
     mark: int
     """The last epoch that this replica was one of, with all that was decided at its beginning; -1: it has lost that."""
+    roster: int = 0
+    """How many of the volume's servers had been replaced at the last promise: writers that know of fewer are out."""
 
 
 class Ledger:
@@ -51,18 +54,19 @@ class Ledger:
 
     def volumes(self) -> list[VolumeRow]:
         """Return all of them."""
-        return [VolumeRow(*row) for row in self._db.execute("SELECT id, size_bytes, epoch, owner, mark FROM volumes")]
+        rows = self._db.execute("SELECT id, size_bytes, epoch, owner, mark, roster FROM volumes")
+        return [VolumeRow(*row) for row in rows]
 
-    def create(self, volume: int, *, size_bytes: int) -> None:
-        """Add a volume. Raises VolumeError if there is one of that id."""
+    def create(self, volume: int, *, size_bytes: int, mark: int = 0) -> None:
+        """Add a volume; with a mark of -1 others have its data. Raises VolumeError if there is one of that id."""
         try:
-            self._db.execute("INSERT INTO volumes (id, size_bytes) VALUES (?, ?)", (volume, size_bytes))
+            self._db.execute("INSERT INTO volumes (id, size_bytes, mark) VALUES (?, ?, ?)", (volume, size_bytes, mark))
         except sqlite3.Error as error:
             raise VolumeError(f"volume {volume:x}: cannot be added: {error}") from error
 
-    def promise(self, volume: int, *, epoch: int, owner: int) -> None:
+    def promise(self, volume: int, *, epoch: int, owner: int, roster: int) -> None:
         """Note a promise. Raises VolumeError."""
-        self._change("UPDATE volumes SET epoch = ?, owner = ? WHERE id = ?", (epoch, owner, volume))
+        self._change("UPDATE volumes SET epoch = ?, owner = ?, roster = ? WHERE id = ?", (epoch, owner, roster, volume))
 
     def mark(self, volume: int, *, epoch: int) -> None:
         """Note that it is a replica of the epoch; -1: of none any more. Raises VolumeError."""

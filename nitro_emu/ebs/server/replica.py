@@ -21,10 +21,10 @@ from typing import Final, Protocol
 from nitro_emu.ebs.capsule import BLANK, Command, Opcode, Outcome, Reply
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.server.disk import File
-from nitro_emu.ebs.server.entries import Kind
+from nitro_emu.ebs.server.entries import MAX_EPOCH, Kind
 from nitro_emu.ebs.server.ledger import Ledger, VolumeRow
 from nitro_emu.ebs.server.store import AbsentError, Store, StoreError
-from nitro_emu.ebs.server.wal import Record, checksums
+from nitro_emu.ebs.server.wal import MAX_BLOCKS, Record, checksums
 
 LEASE_S: Final = 2.0
 """How long another writer waits after the last one has fallen silent: more than the longest stop of a busy host."""
@@ -60,11 +60,18 @@ class Replica:
         self.size_bytes = row.size_bytes
         self.store = store
         self._volume, self._epoch, self._owner, self._mark = row.id, row.epoch, row.owner, row.mark
+        self._roster = row.roster
+        self._has_lost = False  # blocks, since its mark: its writer is to look what it has
         self._ledger = ledger
         self._sync = sync
         self._clock = clock
         self._lease_until = clock() + LEASE_S if row.owner else 0.0
         self._log = _GroupCommit(store, sync=sync)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it has no say: it has lost all that it had, or has not been given anything yet."""
+        return self._mark < 0
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
@@ -90,8 +97,8 @@ class Replica:
 
     def _refusal(self, command: Command) -> Reply | None:
         """Return why the writer may not do this, or not here."""
-        needs_mark = command.opcode in {Opcode.READ, Opcode.WRITE, Opcode.ZERO}
-        if not self._is_of_writer(command) or (needs_mark and self._mark != self._epoch):
+        needs_mark = command.opcode in {Opcode.READ, Opcode.WRITE, Opcode.ZERO, Opcode.RENEW}
+        if not self._is_of_writer(command) or (needs_mark and (self._mark != self._epoch or self._has_lost)):
             return self._reply(Outcome.FENCED)
         if command.opcode in {Opcode.MARK, Opcode.RENEW, Opcode.RELEASE}:
             return None
@@ -110,20 +117,23 @@ class Replica:
                 return await self._read(command, transfer)
             case Opcode.WRITE:
                 return await self._put(command, kind=Kind.DATA, data=transfer.data)
-            case Opcode.ZERO | Opcode.ADOPT:
+            case Opcode.ZERO:
                 return await self._put(command, kind=command.kind, data=memoryview(b""))
+            case Opcode.ADOPT:
+                return await self._adopt(command)
             case Opcode.DIGESTS:
                 digests = map(self.store.digest, range(command.offset, command.offset + command.length))
                 _push(b"".join(digests), transfer)
                 return None
-            case Opcode.ENTRIES:
+            case Opcode.ENTRIES | Opcode.HELD:
                 first = command.offset // BLOCK_BYTES
-                entries = self.store.entries(first, count=command.length // BLOCK_BYTES)
+                look = self.store.entries if command.opcode is Opcode.ENTRIES else self.store.held
+                entries = look(first, count=command.length // BLOCK_BYTES)
                 _push(entries.encode(first_block=first), transfer)
                 return None
             case Opcode.MARK:
                 self._ledger.mark(self._volume, epoch=command.epoch)
-                self._mark = command.epoch
+                self._mark, self._has_lost = command.epoch, False
             case Opcode.RELEASE:
                 self._lease_until = 0.0
             case Opcode.RENEW:
@@ -136,14 +146,18 @@ class Replica:
         left_s = self._lease_until - self._clock()
         if left_s > 0 and command.owner != self._owner:
             return self._reply(Outcome.BUSY, value=int(left_s * 1e6) + 1)
+        if command.length > MAX_EPOCH:
+            return self._reply(Outcome.REFUSED)
+        if command.length < self._roster:
+            return self._reply(Outcome.CHANGED)
         if command.epoch <= self._epoch:
             return self._reply(Outcome.FENCED)
-        self._epoch, self._owner = command.epoch, command.owner
+        self._epoch, self._owner, self._roster = command.epoch, command.owner, command.length
         self._lease_until = self._clock() + LEASE_S
         await self._log.drained()
         if not self._is_of_writer(command):  # another one came meanwhile
             return self._reply(Outcome.FENCED)
-        self._ledger.promise(self._volume, epoch=command.epoch, owner=command.owner)
+        self._ledger.promise(self._volume, epoch=command.epoch, owner=command.owner, roster=command.length)
         return self._reply(Outcome.OK)
 
     async def _read(self, command: Command, transfer: Transfer) -> Reply | None:
@@ -159,6 +173,25 @@ class Replica:
         transfer.push(command.length)
         return None
 
+    async def _adopt(self, command: Command) -> Reply:
+        """Take blocks as they were decided; one that has lost all that it had says so of each block first."""
+        first, count = command.offset // BLOCK_BYTES, command.length // BLOCK_BYTES
+        if command.kind is not Kind.DATA:
+            if self._mark < 0 and command.kind is Kind.ABSENT:
+                await self._log.write(Record(Kind.ABSENT, 0, first, count), memoryview(b""))
+                if not self._is_of_writer(command):  # not any more: the log took time
+                    return self._reply(Outcome.FENCED)
+            return await self._put(command, kind=command.kind, data=memoryview(b""))
+        if count > MAX_BLOCKS:
+            return self._reply(Outcome.REFUSED)
+        try:
+            data = self.store.held_data(first, count=count, version=command.version)
+        except AbsentError as absent:
+            if absent.is_corrupt:
+                await self._log.write(self.store.lost(absent.block), memoryview(b""))
+            raise
+        return await self._put(command, kind=Kind.DATA, data=memoryview(data))
+
     async def _put(self, command: Command, *, kind: Kind, data: memoryview) -> Reply:
         record = Record(
             kind,
@@ -172,7 +205,7 @@ class Replica:
         return self._reply(Outcome.OK)
 
     async def _scrub(self, command: Command) -> Reply:
-        """Read blocks for their checksums; a corrupt one becomes absent."""
+        """Read blocks for their checksums; a corrupt one becomes absent, and the writer has to look again."""
         if command.offset + command.length > self.size_bytes:
             return self._reply(Outcome.REFUSED)
         corrupt, memory = 0, memoryview(bytearray(BLOCK_BYTES))
@@ -183,6 +216,7 @@ class Replica:
                 if absent.is_corrupt:
                     corrupt += 1
                     await self._log.write(self.store.lost(block), memoryview(b""))
+                    self._has_lost = True
         return self._reply(Outcome.OK, value=corrupt)
 
     def _reply(self, outcome: Outcome, *, value: int = 0) -> Reply:
@@ -218,6 +252,8 @@ class _GroupCommit:
         self._open += 1
         self._is_idle.clear()
         try:
+            if record.kind is Kind.ABSENT:
+                self._store.keep(record)
             appended = self._store.append(record, data)
             await self._synced()
             self._store.apply(appended, record, data)

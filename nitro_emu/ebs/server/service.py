@@ -25,6 +25,7 @@ from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.server.connection import Connection, ServerMemory
 from nitro_emu.ebs.server.disk import Disk, OsDisk
 from nitro_emu.ebs.server.disk_sync import DiskSync
+from nitro_emu.ebs.server.entries import Kind
 from nitro_emu.ebs.server.ledger import Ledger, VolumeRow
 from nitro_emu.ebs.server.replica import Replica, Transfer
 from nitro_emu.ebs.server.store import Store
@@ -145,15 +146,22 @@ class VolumeServer:
             return Reply(outcome=Outcome.FAILED)
 
     def _create(self, command: Command) -> Reply:
-        """Make a volume; one of that size that is there already may be the last try's."""
+        """Make a volume, or a replica without data of one; what is there already may be the last try's."""
+        is_blank = command.kind is Kind.ABSENT
         if (known := self._replicas.get(command.volume)) is not None:
-            return Reply(outcome=Outcome.OK if known.size_bytes == command.length else Outcome.REFUSED)
+            if known.size_bytes == command.length and known.is_blank >= is_blank:
+                return Reply(outcome=Outcome.OK)
+            _log.error(
+                "volume %x cannot be made: there is a replica of it, maybe an old one; to use this server for it "
+                "again, stop it, remove %s, and start it", command.volume, self._directory / f"{command.volume:016x}",
+            )  # fmt: skip
+            return Reply(outcome=Outcome.REFUSED)
         if not 0 < command.length <= MAX_VOLUME_BYTES or command.length % BLOCK_BYTES or command.volume >> 63:
             return Reply(outcome=Outcome.REFUSED)
         try:
-            row = VolumeRow(command.volume, command.length, 0, 0, 0)
+            row = VolumeRow(command.volume, command.length, 0, 0, -1 if is_blank else 0)
             replica = self._open(row)
-            self._ledger.create(command.volume, size_bytes=command.length)
+            self._ledger.create(command.volume, size_bytes=command.length, mark=row.mark)
         except VolumeError as error:
             _log.error("volume %x cannot be made: %s", command.volume, error)
             return Reply(outcome=Outcome.FAILED)

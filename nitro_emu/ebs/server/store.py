@@ -2,6 +2,11 @@
 
 A write is `append`ed to the log, the log is synchronised, and the write is `apply`ed: in this order a block on the disk
 is whole, or the log has all of it. Nothing here waits but for the disk; who calls decides when to synchronise.
+
+A block that becomes absent, because a newer version was decided that another replica has, keeps the data that it had
+until it is given the newer one. A third file (`kept`) has the entries of that data: if the other replica is lost before
+anybody was given what it had, the older version is all that there is. An entry there that is ABSENT: this replica once
+had more than it has now, so that it has no say.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ import hashlib
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
@@ -38,6 +44,24 @@ class StoreError(VolumeError):
         super().__init__(f"the disk has failed ({error.strerror}); mend it, and start the server again")
 
 
+Bools = npt.NDArray[np.bool_]
+
+
+def _takes(record: Record, old: Entries, *, is_again: bool) -> Bools:
+    """Return which blocks a record changes; see `Store._place`."""
+    if record.kind is Kind.ABSENT and not record.forces_before:  # what it had of this version is lost
+        is_of_it: Bools = old.version == record.version
+        return is_of_it
+    takes: Bools = old.version < record.version
+    if is_again or record.kind is Kind.ABSENT:
+        takes |= old.version == record.version
+    else:
+        takes |= (old.version == record.version) & (old.kind == Kind.ABSENT)
+    if record.forces_before:
+        takes |= (old.version >> np.uint64(40)) < record.forces_before
+    return takes
+
+
 class Store:
     """The blocks of one volume. Raises VolumeError if its log is corrupt, StoreError if its disk fails."""
 
@@ -46,9 +70,11 @@ class Store:
         self.extents = -(-self.blocks // EXTENT_BLOCKS)
         self.failure: StoreError | None = None
         self._digests: dict[int, bytes] = {}
+        self._kept_is_dirty = False
         try:
             self._data = disk.open("data", size_bytes=size_bytes)
             self._entries = disk.open("entries", size_bytes=self.extents * EXTENT_BLOCKS * ENTRY_BYTES)
+            self._kept = disk.open("kept", size_bytes=self.extents * EXTENT_BLOCKS * ENTRY_BYTES)
             self._wal = Wal(disk, log_bytes=log_bytes)
             for record, data in self._wal.replay():
                 self._place(record, memoryview(data), is_again=True)
@@ -70,7 +96,10 @@ class Store:
 
     def to_sync(self) -> tuple[list[File], int]:
         """Return the files to be synchronised, in any thread, and what `synced` is to be told then."""
-        return self._wal.to_sync()
+        files, number = self._wal.to_sync()
+        if self._kept_is_dirty:
+            files, self._kept_is_dirty = [self._kept, *files], False
+        return files, number
 
     def synced(self, number: int) -> None:
         """Note that the log is on the disk up to this number. Raises StoreError after a failure."""
@@ -96,13 +125,11 @@ class Store:
         `is_again`: their entries may be on the disk already, and their data not.
         """
         old = self._read_entries(record.first_block, count=record.count)
-        takes = old.version < record.version
-        if is_again or record.kind is Kind.ABSENT:  # ABSENT: what it had is lost
-            takes |= old.version == record.version
-        else:
-            takes |= (old.version == record.version) & (old.kind == Kind.ABSENT)
-        if record.forces_before:
-            takes |= (old.version >> np.uint64(40)) < record.forces_before
+        takes = _takes(record, old, is_again=is_again)
+        if record.kind is Kind.ABSENT:
+            self._keep(record, old, takes)
+        elif (is_absent := old.kind == Kind.ABSENT).any():
+            self._place_beside(record, data, is_absent & ~takes, is_again=is_again)
         if not takes.any():
             return
         new = Entries.alike(record.count, version=record.version, kind=record.kind)
@@ -121,6 +148,76 @@ class Store:
         ):
             self._digests.pop(extent, None)
 
+    # -- what absent blocks had ---------------------------------------------------------------------------------------
+
+    def keep(self, record: Record) -> None:
+        """Note what blocks have, before the record that makes them absent is appended. Raises StoreError."""
+        self._check()
+        try:
+            old = self._read_entries(record.first_block, count=record.count)
+            self._keep(record, old, _takes(record, old, is_again=False))
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _keep(self, record: Record, old: Entries, takes: Bools) -> None:
+        """Note what is known of the data of blocks that become absent."""
+        if record.forces_before:
+            kept, changes = old, takes & (old.kind != Kind.ABSENT)
+        else:
+            kept, changes = Entries.alike(record.count, version=record.version, kind=Kind.ABSENT), takes
+        self._write_kept(record.first_block, kept, changes)
+
+    def _place_beside(self, record: Record, data: memoryview, these: Bools, *, is_again: bool) -> None:
+        """Give absent blocks, whose decided version is a newer one, the data of a write that they do not have yet."""
+        kept = self._read_entries(record.first_block, count=record.count, file=self._kept)
+        these = these & (kept.kind != Kind.ABSENT)
+        these &= (kept.version <= record.version) if is_again else (kept.version < record.version)
+        new = Entries.alike(record.count, version=record.version, kind=record.kind)
+        if record.kind is Kind.DATA:
+            new.crc[:] = record.crcs
+            for first, end in runs(these):
+                at = (record.first_block + first) * BLOCK_BYTES
+                self._data.write([data[first * BLOCK_BYTES : end * BLOCK_BYTES]], offset=at)
+        self._write_kept(record.first_block, new, these)
+
+    def _write_kept(self, first_block: int, entries: Entries, these: Bools) -> None:
+        for first, end in runs(these):
+            part = Entries(entries.version[first:end], entries.crc[first:end], entries.kind[first:end])
+            self._kept.write([part.encode(first_block=first_block + first)], offset=(first_block + first) * ENTRY_BYTES)
+            self._kept_is_dirty = True
+
+    def held(self, first_block: int, *, count: int) -> Entries:
+        """Return which data there is of blocks, also of absent ones; ABSENT: that is not known. Raises StoreError."""
+        self._check()
+        try:
+            entries = self._read_entries(first_block, count=count)
+            kept = self._read_entries(first_block, count=count, file=self._kept)
+        except OSError as error:
+            raise self._failed(error) from error
+        is_absent = entries.kind == Kind.ABSENT
+        return Entries(
+            np.where(is_absent, kept.version, entries.version),
+            np.where(is_absent, kept.crc, entries.crc),
+            np.where(is_absent, kept.kind, entries.kind),
+        )
+
+    def held_data(self, first_block: int, *, count: int, version: int) -> bytes:
+        """Return the data that blocks have of a version. Raises AbsentError, StoreError."""
+        held = self.held(first_block, count=count)
+        data = bytearray(count * BLOCK_BYTES)
+        try:
+            self._data.read(memoryview(data), offset=first_block * BLOCK_BYTES)
+        except OSError as error:
+            raise self._failed(error) from error
+        for at, found in enumerate(checksums(memoryview(data))):
+            if held.kind[at] != Kind.DATA or held.version[at] != version:
+                raise AbsentError(first_block + at, is_corrupt=False)
+            if held.crc[at] != found:
+                raise AbsentError(first_block + at, is_corrupt=True)
+        return bytes(data)
+
+    # -- checkpoints --------------------------------------------------------------------------------------------------
+
     @property
     def wants_checkpoint(self) -> bool:
         """Whether a checkpoint would free a log."""
@@ -128,7 +225,7 @@ class Store:
 
     def to_checkpoint(self) -> list[File]:
         """Return the files to be synchronised, in any thread, before `checkpointed`."""
-        return [self._data, self._entries]
+        return [self._data, self._entries, self._kept]
 
     def checkpointed(self) -> None:
         """Note that a checkpoint has succeeded that began when it was wanted. Raises StoreError."""
@@ -173,12 +270,14 @@ class Store:
             raise self._failed(error) from error
 
     def digest(self, extent: int) -> bytes:
-        """Return a digest of versions and kinds of an extent's blocks. Raises StoreError."""
+        """Return a digest of an extent's blocks: versions, what is absent; odd if any is. Raises StoreError."""
         if (known := self._digests.get(extent)) is None:
             first = extent * EXTENT_BLOCKS
             entries = self.entries(first, count=EXTENT_BLOCKS)
-            content = entries.version.tobytes() + (entries.kind == Kind.ABSENT).tobytes()
-            known = self._digests[extent] = hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
+            is_absent = entries.kind == Kind.ABSENT
+            content = hashlib.blake2b(entries.version.tobytes() + is_absent.tobytes(), digest_size=DIGEST_BYTES)
+            number = int.from_bytes(content.digest()) & ~1 | bool(is_absent.any())
+            known = self._digests[extent] = number.to_bytes(DIGEST_BYTES)
         return known
 
     def lost(self, block: int) -> Record:
@@ -186,14 +285,14 @@ class Store:
         version = int(self.entries(block, count=1).version[0])
         return Record(Kind.ABSENT, version, block, 1)
 
-    def _read_entries(self, first_block: int, *, count: int) -> Entries:
+    def _read_entries(self, first_block: int, *, count: int, file: File | None = None) -> Entries:
         raw = bytearray(count * ENTRY_BYTES)
-        self._entries.read(memoryview(raw), offset=first_block * ENTRY_BYTES)
+        (file or self._entries).read(memoryview(raw), offset=first_block * ENTRY_BYTES)
         return Entries.decode_untrusted(raw, first_block=first_block)
 
     def close(self) -> None:
         """Close the files."""
-        for file in (self._data, self._entries, self._wal):
+        for file in (self._data, self._entries, self._kept, self._wal):
             file.close()
 
     def _check(self) -> None:

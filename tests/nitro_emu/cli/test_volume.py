@@ -18,7 +18,9 @@ from nitro_emu.ebs.catalog import Catalog
 from nitro_emu.ebs.statistics import BOUNDS_US, Histogram
 from srd.secure.keys import create
 from tests.nitro_emu.ebs.nbd.client import READ, WRITE, Client
-from tests.nitro_emu.ebs.volume_processes import attached, command, volume_servers
+from tests.nitro_emu.ebs.volume_processes import Servers, attached, command, volume_servers
+from tests.nitro_emu.processes import loopback_address
+from tests.patience import until
 from tests.programs import run_to_end
 from tests.srd.cli.processes import Process, run_here
 
@@ -159,18 +161,71 @@ async def test_servers_get_ciphertext_and_a_new_attachment_reads_it(called: Call
     with volume_servers(tmp_path) as servers:
         servers.create(size="8M")
         for is_new in (True, False):
-            with servers.attached() as volume:
-                client = await Client.attached(servers.run_dir / "vol-1.sock")
-                if is_new:
-                    assert (await client.asks(WRITE, offset=1000, data=text)).error == 0
-                found = (await client.asks(READ, offset=1000, length=len(text))).payload[8:]
-                assert found == text
-                client.close()
-                assert called("detach", "vol-1", "--force").returncode == 0
-                assert volume.process.wait() == 0
+            await written(servers, called, text, is_new=is_new)
         stored = servers.stored()
     assert sum(map(len, stored)) > 3 * len(text)
     assert not any(b"quick brown" in each for each in stored)
+
+
+async def test_a_server_is_replaced_and_what_is_corrupt_is_repaired(called: Called, tmp_path: Path) -> None:
+    text = b"the quick brown fox jumps over the lazy dog " * 1000
+    with volume_servers(tmp_path) as servers:
+        servers.create(size="8M")
+        await written(servers, called, text)
+        servers.addresses.append(loopback_address())
+        servers.start(3)
+        servers.kill(0)
+        first, new = servers.addresses[0], servers.addresses[3]
+        beside = run_to_end(command("replace", "vol-1", first, "--server", f"rack-1={new}", *servers.options))
+        fails(beside, status=1, error=f"{new}:4420 would fail with {servers.addresses[1]}:4420")
+        none = run_to_end(command("replace", "vol-1", new, "--server", f"rack-9={new}", *servers.options))
+        fails(none, status=1, error=f"volume vol-1 is not on {new}:4420 but on {first}:4420, ")
+        done = run_to_end(command("replace", "vol-1", first, "--server", f"rack-9={new}", *servers.options))
+        assert done.stdout == f"nitro-volume: vol-1: {new}:4420 (rack-9) has replaced {first}:4420\n"
+        servers.start(0)  # it comes back, and is no server of the volume any more
+        servers.kill(1)
+        await written(servers, called, text, is_new=False)
+        servers.start(1)
+
+        (data,) = (tmp_path / "server-3").glob("*/data")
+        flip(data, 4096)
+        scrubbed = run_to_end(command("scrub", "vol-1", "--json", *servers.options))
+        rows = {row["server"]: row for row in json.loads(scrubbed.stdout)["replicas"]}
+        assert rows[f"{new}:4420"] == {
+            "server": f"{new}:4420", "corrupt_blocks": 1, "repaired": True, "failure": None,
+        }  # fmt: skip
+        assert scrubbed.returncode == 0
+        again = run_to_end(command("scrub", "vol-1", *servers.options))
+        assert [line.split()[1] for line in again.stdout.splitlines()[1:]] == ["0", "0", "0"]
+
+        with servers.attached():
+            await until(lambda: servers.replicas() == {"complete"})
+            sound = data.read_bytes()
+            flip(data, 8192)
+            scrubbed = run_to_end(command("scrub", "vol-1", *servers.options))
+            assert (scrubbed.returncode, "by its attachment" in scrubbed.stdout) == (0, True)
+            await until(lambda: data.read_bytes() == sound)
+
+
+def flip(path: Path, offset: int) -> None:
+    """Change a byte of a file."""
+    with path.open("r+b") as file:
+        file.seek(offset)
+        (byte,) = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte ^ 1]))
+
+
+async def written(servers: Servers, called: Called, text: bytes, *, is_new: bool = True) -> None:
+    """Attach the volume, write a text and read it, or read it only, and detach."""
+    with servers.attached() as volume:
+        client = await Client.attached(servers.run_dir / "vol-1.sock")
+        if is_new:
+            assert (await client.asks(WRITE, offset=1000, data=text)).error == 0
+        assert (await client.asks(READ, offset=1000, length=len(text))).payload[8:] == text
+        client.close()
+        assert called("detach", "vol-1", "--force").returncode == 0
+        assert volume.process.wait() == 0
 
 
 def test_metrics_are_prometheus(tmp_path: Path) -> None:

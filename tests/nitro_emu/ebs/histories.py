@@ -231,6 +231,9 @@ class History(Recorder):
             await self.read_all(volume)
             async with asyncio.timeout(10):
                 await volume.wait_whole()
+        self._check_alike()
+
+    def _check_alike(self) -> None:
         replicas = {_all_of(server) for server in self.servers}
         assert len(replicas) == 1, "replicas differ"
 

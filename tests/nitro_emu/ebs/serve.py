@@ -1,7 +1,7 @@
-"""A volume server as a process, on a disk that fails: DIRECTORY HOST PORT KEY SEED.
+"""A volume server as a process, on a disk that fails: DIRECTORY HOST PORT KEY SEED [early].
 
-KEY in hexadecimal digits. After SIGUSR1 the kernel drops all that is sent to it, until
-SIGUSR2.
+KEY in hexadecimal digits; `early`, the sabotage: it acknowledges writes that are not in its log yet. After SIGUSR1 the
+kernel drops all that is sent to it, until SIGUSR2.
 """
 
 from __future__ import annotations
@@ -13,13 +13,18 @@ import signal
 import socket
 import stat
 import sys
+from contextlib import suppress
 from functools import partial
 from os import fstat
 from pathlib import Path
 from random import Random
 
 from netns.base.output import emit
+from nitro_emu.ebs.server import replica
+from nitro_emu.ebs.server.entries import Kind
 from nitro_emu.ebs.server.service import ServerConfig, serve
+from nitro_emu.ebs.server.store import StoreError
+from nitro_emu.ebs.server.wal import Record
 from srd import Psk
 from tests.nitro_emu.ebs.faulty_disk import FaultyDisk
 
@@ -52,8 +57,31 @@ def heal() -> None:
         each.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
 
 
+WRITE = replica._GroupCommit.write
+LATE_S = 0.1
+late = set[asyncio.Future[None]]()
+
+
+async def _write_early(self: replica._GroupCommit, record: Record, data: memoryview) -> None:
+    """Return at once, and do a write later: log and store are sound, and a server that is killed loses it."""
+    if record.forces_before or record.kind is Kind.ABSENT:
+        await WRITE(self, record, data)
+        return
+    work = asyncio.ensure_future(_write_late(self, record, memoryview(bytes(data))))
+    late.add(work)
+    work.add_done_callback(late.discard)
+
+
+async def _write_late(commit: replica._GroupCommit, record: Record, data: memoryview) -> None:
+    await asyncio.sleep(LATE_S)
+    with suppress(StoreError):  # the next command says it
+        await WRITE(commit, record, data)
+
+
 async def main() -> None:
-    directory, host, port, key, seed = sys.argv[1:]
+    directory, host, port, key, seed, *sabotage = sys.argv[1:]
+    if sabotage:
+        replica._GroupCommit.write = _write_early  # type: ignore[method-assign]
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGUSR1, cut)
     loop.add_signal_handler(signal.SIGUSR2, heal)

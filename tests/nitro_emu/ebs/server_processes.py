@@ -20,10 +20,10 @@ PORT = 7001
 class ServerProcess:
     """One server, which keeps its directory and its address when it is started again."""
 
-    def __init__(self, directory: Path, *, seed: int = 0) -> None:
+    def __init__(self, directory: Path, *, seed: int = 0, acks_early: bool = False) -> None:
         self.directory = directory
         self.address = loopback_address(), PORT
-        self._options = [str(seed)]
+        self._options = [str(seed), *(["early"] if acks_early else [])]
         self.start()
 
     def start(self) -> None:

@@ -76,7 +76,6 @@ def test_a_changed_byte_is_another_command_or_none(at: int, value: int) -> None:
         ({"offset": 1}, "WRITE of 8192 at 1"),
         ({"kind": Kind.ZERO}, "WRITE of ZERO"),
         ({"opcode": Opcode.ZERO}, "ZERO of DATA"),
-        ({"opcode": Opcode.ADOPT}, "ADOPT of DATA"),
         ({"version": 4 << 40}, "WRITE of DATA, version 0x40000000000"),
         ({"epoch": 1 << 24}, "epoch 16777216; 16777215 is the last one"),
     ],

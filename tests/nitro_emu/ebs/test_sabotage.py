@@ -11,10 +11,11 @@ from nitro_emu.ebs import view
 from nitro_emu.ebs.capsule import Command
 from nitro_emu.ebs.server import wal
 from nitro_emu.ebs.server.replica import Replica
-from nitro_emu.ebs.server.store import AbsentError
+from nitro_emu.ebs.server.store import AbsentError, Store
 from tests.nitro_emu.ebs.histories import History
 from tests.nitro_emu.ebs.server.power_loss import lose_power_often
 from tests.nitro_emu.ebs.stopped_writer import read_after_a_stop
+from tests.nitro_emu.ebs.test_lost_servers import LossHistory
 from tests.nitro_emu.ebs.virtual_disk import VirtualFile
 
 SEEDS = 100
@@ -49,7 +50,7 @@ class AnyEpoch(Replica):
 
 
 def test_a_stale_epoch() -> None:
-    found_by_histories(AnyEpoch, first=178)
+    found_by_histories(AnyEpoch, first=97)
 
 
 def test_a_wrong_replica_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,6 +67,27 @@ def test_a_replica_does_not_adopt(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_replica_is_taken_for_a_majority(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "majority", always(1))
     found_by_histories(first=8)
+
+
+def found_by_losses(*, first: int) -> None:
+    """As `found_by_histories`, where hosts and a server are lost for good."""
+    with pytest.raises(AssertionError, match="seed"):
+        run_seeds(lambda seed: LossHistory(seed).run(), first=first)
+
+
+def test_what_nobody_has_any_more_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nitro_emu.ebs.forming.roll_back", lambda decided, **_: decided)
+    found_by_losses(first=2)
+
+
+def test_what_no_majority_has_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view.View, "is_uncertain", always(0))
+    found_by_losses(first=0)
+
+
+def test_what_is_absent_does_not_keep_what_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Store, "_keep", always(None))
+    found_by_losses(first=5)
 
 
 def test_a_lease_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:

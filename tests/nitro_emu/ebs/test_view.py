@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nitro_emu.ebs.server.entries import Entries, Kind, version_of
-from nitro_emu.ebs.view import Adoption, View, adoptions, decide, missing
+from nitro_emu.ebs.view import Adoption, View, adoptions, decide, missing, roll_back
 
 HOLE, DATA, ZERO, ABSENT = Kind
 
@@ -41,10 +41,46 @@ def test_each_replica_adopts_what_it_has_otherwise() -> None:
         1: table((DATA, 5), (DATA, 4), (DATA, 7), (ZERO, 2), (ABSENT, 3)),
     }
     both = decide(tables, marks={0: 1, 1: 1})
-    assert list(adoptions(both, tables[0])) == [Adoption(2, 1, 7, ABSENT), Adoption(3, 1, 2, ZERO)]
-    assert list(adoptions(both, tables[1])) == [Adoption(1, 1, 6, ABSENT), Adoption(4, 1, 3, ZERO)]
+    assert list(adoptions(both, tables[0], held=tables[0])) == [Adoption(2, 1, 7, ABSENT), Adoption(3, 1, 2, ZERO)]
+    assert list(adoptions(both, tables[1], held=tables[1])) == [Adoption(1, 1, 6, ABSENT), Adoption(4, 1, 3, ZERO)]
     assert missing(both, tables[0]).tolist() == [0, 0, 7, 0, 0]
     assert missing(both, tables[1]).tolist() == [0, 6, 0, 0, 0]
+
+
+def test_what_nobody_has_is_rolled_back_to_the_newest_that_somebody_has() -> None:
+    tables = {0: table((ABSENT, 9), (ABSENT, 9), (ABSENT, 9)), 1: table((ABSENT, 9), (DATA, 4), (ABSENT, 9))}
+    held = {0: table((DATA, 5), (DATA, 3), (HOLE, 0)), 1: table((DATA, 7), (DATA, 4), (ZERO, 2))}
+    both = roll_back(decide(tables, marks={0: 2, 1: 1}), held=held, replicas=3)
+    assert list(zip(both.kind.tolist(), both.version.tolist(), strict=True)) == [(DATA, 7), (DATA, 4), (ZERO, 2)]
+    assert list(adoptions(both, tables[0], held=held[0])) == [
+        Adoption(0, 1, 7, ABSENT), Adoption(1, 1, 4, ABSENT), Adoption(2, 1, 2, ZERO),
+    ]  # fmt: skip
+    assert list(adoptions(both, tables[1], held=held[1])) == [Adoption(0, 1, 7, DATA), Adoption(2, 1, 2, ZERO)]
+    assert [missing(both, each).tolist() for each in held.values()] == [[7, 4, 0], [0, 0, 0]]
+
+
+def test_it_is_not_rolled_back_when_too_few_know_what_they_have() -> None:
+    tables = {0: table((ABSENT, 9)), 1: table((ABSENT, 9))}
+    held = {0: table((ABSENT, 9)), 1: table((DATA, 4))}  # the first one has lost what it had: it may have been 9
+    both = roll_back(decide(tables, marks={0: 2, 1: 2}), held=held, replicas=3)
+    assert (both.kind.tolist(), both.version.tolist()) == ([ABSENT], [9])
+    both = roll_back(decide(tables, marks={0: 2, 1: 2}), held=held | {2: table((DATA, 5))}, replicas=3)
+    assert (both.kind.tolist(), both.version.tolist()) == ([DATA], [5])
+
+
+def test_a_block_is_certain_once_a_majority_has_it() -> None:
+    view = View(3, replicas=3, members=(0, 1, 2))
+    view.uncertain[0] = np.arange(1024) < 2
+    for member in (1, 2):
+        for block in (0, 1):
+            view.members[member].lacks(block, version=9)
+    view.has_got(2, 0, 2, version=8)  # an older write, which came late
+    assert view.is_uncertain(0, 1)
+    view.has_got(2, 0, 1, version=9)
+    assert (view.is_uncertain(0, 1), view.is_uncertain(0, 2), view.is_uncertain(2, 2000)) == (False, True, False)
+    view.begin_write(1, first=0, end=2)
+    view.acknowledged(1, member=1, version=10)
+    assert not view.is_uncertain(0, 2)
 
 
 def test_a_member_is_read_when_it_lacks_nothing() -> None:

@@ -76,13 +76,13 @@ class Memory:
 class Server:
     """A server of one volume, its disk, and what becomes of it."""
 
-    def __init__(self, number: int, *, blocks: int, random: Random) -> None:
+    def __init__(self, number: int, *, blocks: int, random: Random, is_blank: bool = False) -> None:
         self.name = f"server {number}"
         self.random = random
         self._size_bytes = blocks * BLOCK_BYTES
         self.disk = VirtualDisk()
         self.ledger = Ledger(":memory:")
-        self.ledger.create(VOLUME, size_bytes=self._size_bytes)
+        self.ledger.create(VOLUME, size_bytes=self._size_bytes, mark=-1 if is_blank else 0)
         self.replica: Replica | None = None
         self._tasks = set[asyncio.Task[Any]]()
         self.is_awake = asyncio.Event()

@@ -27,6 +27,8 @@ def put(store: Store, block: int, data: bytes, *, version: int, is_synced: bool 
 
 def put_zero(store: Store, block: int, count: int, *, version: int, kind: Kind, forces_before: int = 0) -> None:
     record = Record(kind, version, block, count, forces_before)
+    if kind is Kind.ABSENT:
+        store.keep(record)
     appended = store.append(record, memoryview(b""))
     sync(store)
     store.apply(appended, record, memoryview(b""))
@@ -68,6 +70,35 @@ def lose_power_often(seed: int) -> None:
                     acknowledged[first + at], later[first + at] = content, []
                 else:
                     later.setdefault(first + at, []).append(content)
+            if store.wants_checkpoint and random.random() < 0.8:
+                for file in store.to_checkpoint():
+                    file.sync()
+                store.checkpointed()
+        disk = disk.after_power_loss(random)
+
+
+def lose_power_while_absent(seed: int) -> None:
+    """Blocks are written, become absent, and are given older data and what was decided: the newest data is held."""
+    random = Random(seed)
+    disk, version = VirtualDisk(), 0
+    held, absent = dict.fromkeys(range(4), (0, bytes(BLOCK_BYTES))), dict.fromkeys(range(4), 0)
+    for _ in range(8):
+        store = Store(disk, size_bytes=SIZE_BYTES, log_bytes=20_000)
+        for block, (at, content) in held.items():
+            assert int(store.held(block, count=1).version[0]) == at, f"seed {seed}, block {block}"
+            assert not at or store.held_data(block, count=1, version=at) == content
+            assert bool(absent[block]) == (store.entries(block, count=1).kind[0] == Kind.ABSENT)
+        for _ in range(random.randrange(8)):
+            block, version = random.randrange(4), version + 2
+            if random.random() < 0.4:
+                put_zero(store, block, 1, version=version, kind=Kind.ABSENT, forces_before=1)
+                absent[block] = version
+            else:
+                at = random.choice((version, max(absent[block], held[block][0] + 1), max(absent[block] - 1, 1)))
+                put(store, block, pattern(at), version=at)
+                if at > held[block][0]:
+                    held[block] = (at, pattern(at))
+                    absent[block] = 0 if at >= absent[block] else absent[block]
             if store.wants_checkpoint and random.random() < 0.8:
                 for file in store.to_checkpoint():
                     file.sync()

@@ -12,7 +12,15 @@ from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.server.disk import Disk, OsDisk
 from nitro_emu.ebs.server.entries import EXTENT_BLOCKS, Entries, Kind, version_of
 from nitro_emu.ebs.server.store import AbsentError, Store, StoreError
-from tests.nitro_emu.ebs.server.power_loss import SIZE_BYTES, get, lose_power_often, pattern, put, put_zero
+from tests.nitro_emu.ebs.server.power_loss import (
+    SIZE_BYTES,
+    get,
+    lose_power_often,
+    lose_power_while_absent,
+    pattern,
+    put,
+    put_zero,
+)
 from tests.nitro_emu.ebs.virtual_disk import VirtualDisk
 
 
@@ -54,6 +62,52 @@ def test_what_is_decided_replaces_what_is_newer() -> None:
         get(store, 0)
     put(store, 0, pattern(3), version=version_of(1, sequence=5))
     assert get(store, 0) == pattern(3)
+
+
+def test_an_absent_block_keeps_the_newest_data_that_it_was_given() -> None:
+    disk = VirtualDisk()
+    for power in range(3):
+        store = Store(disk, size_bytes=SIZE_BYTES)
+        if not power:
+            put(store, 0, pattern(1, blocks=2), version=1)
+            put_zero(store, 0, 2, version=5, kind=Kind.ABSENT, forces_before=2)
+            put(store, 0, pattern(2), version=3)  # older than what was decided
+            put(store, 0, pattern(3), version=2)
+        held = store.held(0, count=3)
+        assert held.version.tolist() == [3, 1, 0]
+        assert held.kind.tolist() == [Kind.DATA, Kind.DATA, Kind.HOLE]
+        assert store.held_data(0, count=1, version=3) == pattern(2)
+        assert store.held_data(1, count=1, version=1) == pattern(1, blocks=2)[BLOCK_BYTES:]
+        with pytest.raises(AbsentError, match="block 0 is absent"):
+            get(store, 0)
+        with pytest.raises(AbsentError, match="block 1 is absent"):
+            store.held_data(0, count=2, version=3)
+        disk = disk.after_power_loss(Random(power))
+
+
+def test_what_is_lost_is_not_held(disk: Disk) -> None:
+    store = Store(disk, size_bytes=SIZE_BYTES)
+    put(store, 0, pattern(1), version=4)
+    put_zero(store, 0, 1, version=4, kind=Kind.ABSENT)  # as `lost` has it
+    put(store, 0, pattern(2), version=3)
+    assert store.held(0, count=1).kind.tolist() == [Kind.ABSENT]
+    put_zero(store, 0, 1, version=9, kind=Kind.ABSENT, forces_before=2)
+    assert store.held(0, count=1).kind.tolist() == [Kind.ABSENT]
+    put(store, 0, pattern(3), version=9)
+    assert get(store, 0) == pattern(3)
+
+
+def test_a_replica_that_has_lost_all_does_not_say_that_a_block_was_never_written() -> None:
+    store = Store(VirtualDisk(), size_bytes=SIZE_BYTES)
+    put_zero(store, 0, 1, version=0, kind=Kind.ABSENT)
+    put_zero(store, 0, 1, version=9, kind=Kind.ABSENT, forces_before=2)
+    put(store, 0, pattern(1), version=3)
+    assert store.held(0, count=1).kind.tolist() == [Kind.ABSENT]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_power_loss_keeps_what_absent_blocks_had(seed: int) -> None:
+    lose_power_while_absent(seed)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -1,0 +1,127 @@
+"""`nitro-volume scrub` and `nitro-volume replace`: a volume's replicas are mended, and moved to other servers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from netns.base.addresses import host_port_text
+from netns.base.options import HostPort, json_option
+from netns.base.output import print_json
+from netns.base.tables import print_table, table
+from nitro_emu.cli.volume_options import Server, catalog_option, name_argument
+from nitro_emu.ebs import remote
+from nitro_emu.ebs.catalog import Catalog, ServerAddress, Volume, position_of
+from nitro_emu.ebs.errors import VolumeError
+from nitro_emu.ebs.remote import DEFAULT_PORT, ReplicaReport
+from nitro_emu.ebs.replicas import InUseError, ReplicaStatus
+from srd.cli.security import SecurityOptions, security_options
+from srd.secure.config import SecurityConfig
+
+
+@click.command()
+@name_argument
+@catalog_option
+@security_options
+@json_option
+def scrub(*, name: str, catalog: Path, as_json: bool, **security: Any) -> int:
+    """Have the servers of the volume NAME check all blocks against their checksums, and repair what is corrupt.
+
+    A block that is corrupt is never read; it is repaired from another replica: by the attachment, if there is one.
+    Status 1 if a server has failed, or a block is left that no other replica has.
+    """
+    chosen = SecurityOptions(**security).security()
+    with Catalog(catalog) as known:
+        volume = known.volume(name)
+    rows = asyncio.run(_scrub(volume, security=chosen))
+    if as_json:
+        print_json({"volume": name, "replicas": rows})
+    else:
+        made = table("server", "corrupt blocks", "repaired", "failure", text=("repaired", "failure"))
+        for row in rows:
+            made.add_row(row["server"], str(row["corrupt_blocks"]), _said(row), row["failure"] or "")
+        print_table(made)
+    return int(any(row["failure"] or row["repaired"] is False for row in rows))
+
+
+def _said(row: dict[str, Any]) -> str:
+    if not row["corrupt_blocks"]:
+        return ""
+    return {True: "yes", False: "no: nobody has them", None: "by its attachment"}[row["repaired"]]
+
+
+async def _scrub(volume: Volume, *, security: SecurityConfig) -> list[dict[str, Any]]:
+    reports = await remote.scrub(volume.id, size_bytes=volume.size_bytes, servers=volume.addresses, security=security)
+    corrupt = [number for number, report in enumerate(reports) if report.corrupt_blocks]
+    found: list[ReplicaStatus] | None = None
+    if corrupt:
+        with suppress(InUseError):  # whoever has it repairs it: its servers tell it to look again
+            found = await _repair(volume, numbers=corrupt, security=security)
+    return [_row(report, found[number] if found else None) for number, report in enumerate(reports)]
+
+
+def _row(report: ReplicaReport, now: ReplicaStatus | None) -> dict[str, Any]:
+    is_repaired = None
+    if report.corrupt_blocks and now is not None:
+        is_repaired = now.is_member and not now.missing_blocks
+    return {
+        "server": host_port_text(*report.server),
+        "corrupt_blocks": report.corrupt_blocks,
+        "repaired": is_repaired,
+        "failure": report.failure,
+    }
+
+
+async def _repair(volume: Volume, *, numbers: list[int], security: SecurityConfig) -> list[ReplicaStatus]:
+    return await remote.repair(
+        volume.name, volume=volume.id, size_bytes=volume.size_bytes, servers=volume.addresses, roster=volume.roster,
+        numbers=numbers, security=security,
+    )  # fmt: skip
+
+
+@click.command("replace")
+@name_argument
+@click.argument("old", metavar="HOST[:PORT]", type=HostPort(default_port=DEFAULT_PORT))
+@click.option(
+    "--server", type=Server(), required=True, help="The server in its place, and what fails with it, such as its rack."
+)
+@catalog_option
+@security_options
+@json_option
+def replace_command(
+    *, name: str, old: tuple[str, int], server: ServerAddress, catalog: Path, as_json: bool, **security: Any
+) -> None:
+    """Replace a server of the volume NAME, by one in a domain of its own; return when it has all data.
+
+    The one at HOST[:PORT] may be lost, or still run: from then on it has no say, and neither has a host that attaches
+    the volume by an older catalog. The volume is detached meanwhile; a majority of the other servers must be there.
+    """
+    chosen = SecurityOptions(**security).security()
+    with Catalog(catalog) as known:
+        volume = known.volume(name)
+        position = position_of(old, volume=volume, server=server)
+        others = [address for address in volume.addresses if address != old]
+        new = (server.host, server.port)
+        asyncio.run(
+            remote.create_blank(volume.id, size_bytes=volume.size_bytes, server=new, others=others, security=chosen)
+        )
+        volume = known.replace(volume, position=position, server=server)
+    try:
+        status = asyncio.run(_repair(volume, numbers=[position], security=chosen))[position]
+    except VolumeError as error:
+        raise VolumeError(f"{error} (the catalog has the new server: the next attachment fills it)") from error
+    if not status.is_member or status.missing_blocks:
+        raise VolumeError(
+            f"{name}: {host_port_text(*new)} has not been filled: {status.missing_blocks} blocks are left; the next "
+            "attachment goes on with it"
+        )
+    if as_json:
+        print_json(
+            {"volume": name, "replaced": host_port_text(*old), "server": host_port_text(*new), "domain": server.domain}
+        )
+        return
+    click.echo(f"nitro-volume: {name}: {host_port_text(*new)} ({server.domain}) has replaced {host_port_text(*old)}")
