@@ -106,8 +106,8 @@ def test_dcqcn__queue_and_rates_are_those_of_the_fluid_models_fixed_point(*, flo
     """The queue within 12 % of where RED marks that much, and each flow within 15 % of C / N.
 
     With 8 flows that is more than RED's maximum of 1 %, so the queue stays where all is marked from: at Kmax.
-    What is simulated goes up and down around it, so it is a blunt check: an alpha that never decays is seen, and
-    a timer of 550 us; ten times R_AI is not.
+    What is simulated goes up and down around it, so it is a blunt check: an alpha that never decays is seen,
+    ten times R_AI is not.
     """
     link = Shape(rate_bps=int(PAPER_BPS), delay_us=1.0)
     hosts = tuple(f"h{index + 1}" for index in range(flows + 1))
