@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from copy import copy
+import inspect
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
 def changed(thing: T, **fields: object) -> T:
-    """Return a copy of `thing` that has these attributes."""
-    other = copy(thing)
-    for name, value in fields.items():
-        setattr(other, name, value)
-    return other
+    """Return one as `thing`, but with these attributes; a compiled class has to be made by its arguments."""
+    kind = type(thing)
+    return kind(**{name: getattr(thing, name) for name in inspect.signature(kind).parameters} | fields)
