@@ -138,7 +138,8 @@ def test_programs__with_addresses_of_ipv6(tmp_path: Path) -> None:
         assert left.ping(HIGH_IPV6, "-s", "60000"), "in fragments"
         for tenant in (left, right):
             found = tenant.stats()
-            assert found["dropped"].keys() <= {"queue"}, "CoDel's only"
+            # CoDel's only, and a frame that overtook the other card's introduction: SRD delivers out of order.
+            assert found["dropped"].keys() <= {"queue", "remote_error_bad_length"}
             assert found["ena"]["ena_srd_tx_pkts"] == found["ena"]["ena_srd_eligible_tx_pkts"] > 0
 
 
