@@ -57,7 +57,7 @@ class Opcode(IntEnum):
 NO_DATA: Final = frozenset({Opcode.STATUS, Opcode.CREATE, Opcode.PROMISE, Opcode.MARK, Opcode.RENEW, Opcode.RELEASE})
 """Commands whose offset and length say nothing."""
 
-READS: Final = frozenset({Opcode.DIGESTS, Opcode.ENTRIES, Opcode.READ})
+READS: Final = frozenset({Opcode.DIGESTS, Opcode.ENTRIES, Opcode.HELD, Opcode.READ})
 """Commands whose data is written to the writer's memory."""
 
 _MOST_BYTES: Final = {

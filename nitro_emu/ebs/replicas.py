@@ -346,7 +346,7 @@ class ReplicatedVolume:
             waiting, tried = set[asyncio.Future[Reply]](), set[int]()
             while True:
                 member = next((number for number in view.readers(first, end) if number not in tried), None)
-                if member is not None:
+                if member is not None and not (waiting and self._memory.is_short):  # never wait for memory with some
                     use = Use(await self._memory.take(len(into)))
                     future = calls.post(member, command, use)
                     asked[future] = member, use
@@ -363,6 +363,8 @@ class ReplicatedVolume:
                         into[:] = use.buffer.view[: len(into)]
                         self._hedge.answered(len(into), took_s=time_now() - began_at)
                         return True
+                    del asked[future]
+                    use.end()
         finally:
             for _, use in asked.values():
                 use.end()

@@ -10,9 +10,11 @@ from random import Random
 import pytest
 
 from nitro_emu.ebs import remote, replicas
+from nitro_emu.ebs.capsule import Opcode
 from nitro_emu.ebs.device import BLOCK_BYTES, Extent
 from nitro_emu.ebs.errors import DeviceError, VolumeError
 from nitro_emu.ebs.replicas import ReplicatedVolume
+from nitro_emu.ebs.server.entries import Kind
 from tests.nitro_emu.ebs.server_processes import ServerProcess, security
 from tests.patience import PATIENCE_S
 
@@ -138,6 +140,16 @@ async def test_zeroes_and_extents(servers: list[ServerProcess]) -> None:
         ]
         with pytest.raises(DeviceError, match="4096 bytes at 8388608 are no blocks of 8388608 bytes"):
             await read(volume, SIZE_BYTES, length=BLOCK_BYTES)
+
+
+async def test_what_absent_blocks_had_is_asked_for_over_a_real_link(servers: list[ServerProcess]) -> None:
+    await create(6, servers)
+    async with attached(6, servers) as volume:
+        await volume.write(0, data=memoryview(b"x" * BLOCK_BYTES), fua=False)
+        await volume.wait_whole()
+        for number in range(len(servers)):
+            held = await volume._replicas.entries(number, epoch=volume.epoch, first=0, count=2, opcode=Opcode.HELD)
+            assert held.kind.tolist() == [Kind.DATA, Kind.HOLE]
 
 
 async def test_a_second_writer_waits_for_the_first(servers: list[ServerProcess]) -> None:
