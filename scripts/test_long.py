@@ -63,7 +63,8 @@ class Result:
 
 def pytest(name: str, *options: str, environment: Mapping[str, str | None] | None = None) -> Stage:
     """Return a stage of tests."""
-    return Stage(name, (PYTHON, "-m", "pytest", "-q", *WORKERS, *options), environment or {}, is_pytest=True)
+    argv = (PYTHON, "-m", "pytest", "-q", "--hypothesis-profile=long", *WORKERS, *options)
+    return Stage(name, argv, environment or {}, is_pytest=True)
 
 
 PURE: Final = tuple(

@@ -25,7 +25,9 @@ import srd
 pytest_plugins = ["netns.pytest"]
 
 # The time of an example depends on the machine: a limit would fail at random.
-settings.register_profile("project", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# `make test` says the same each time; `make test-long` draws other examples each time.
+settings.register_profile("long", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("project", settings.get_profile("long"), derandomize=True)
 settings.load_profile("project")
 
 # A shell that is not interactive ignores SIGINT in what it runs in the background, and so would all that tests start.
