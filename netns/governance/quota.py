@@ -127,7 +127,7 @@ class Node:
         while node is not None and amount > 0:
             used = node.usage.get(fr, 0)
             node.usage[fr], node.share = used + amount, None
-            if node.kept:
+            if node.kept or used < 0:  # below 0 while somebody is taken out twice to see what would be
                 amount -= max(0, node.kept.get(fr, 0) - used)
             node = node.parent
 

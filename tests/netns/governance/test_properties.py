@@ -62,6 +62,8 @@ def _check_quota(state: State) -> None:
         held = state.holding[node.name].values()
         assert used == sum(sum(each.used().values()) for each in held)
     for cohort in state.cohorts.values():
+        above = [max(0, child.usage.get(CPU, 0) - child.kept.get(CPU, 0)) for child in cohort.children]
+        assert cohort.usage.get(CPU, 0) == sum(above)
         if cohort.parent is None:
             assert cohort.usage.get(CPU, 0) <= cohort.total.get(CPU, 0)
 
@@ -171,3 +173,18 @@ def test_usage_of_the_tree_comes_back_to_nothing(used: list[tuple[str, int]], le
         state.take(workload)
     nodes = (*state.nodes.values(), *state.cohorts.values())
     assert not any(node.usage.get(CPU, 0) for node in nodes)
+
+
+@given(lending=st.none() | st.integers(0, 5), used=st.integers(0, 9), taken=st.integers(0, 9))
+def test_usage_of_the_tree_is_as_before_when_more_than_is_used_was_taken_out(
+    lending: int | None, used: int, taken: int
+) -> None:
+    """A search for victims asks what a share would be without one that it has taken out already."""
+    state = world(queue("a", Quota(5, lending_limit=lending), "left"), cohorts=[Cohort("left", "root")])
+    node = state.nodes["a"]
+    node.add(CPU, used)
+    nodes = (node, *state.cohorts.values())
+    before = [each.usage.get(CPU, 0) for each in nodes]
+    node.remove(CPU, taken)
+    node.add(CPU, taken)
+    assert [each.usage.get(CPU, 0) for each in nodes] == before
