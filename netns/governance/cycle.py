@@ -125,8 +125,7 @@ class _Cycle:
         """The victims of this cycle."""
         self._booked: list[tuple[Node, Quantities]] = []
         self._placed: list[tuple[Workload, Admission]] = []
-        ready = state.settings.pods_ready
-        self._blocked = ready is not None and ready.block_admission and _some_not_ready(state)
+        self._blocked = state.settings.block_admission and _some_not_ready(state)
 
     def nominate(self) -> list[Entry]:
         """Return the heads with what each could get alone; those that are refused wait."""
@@ -257,8 +256,7 @@ class _Cycle:
             self._wait(entry, WAITING_FOR_PREEMPTED, "PendingPreemption", text=text)
             return
         self.outcome.admitted.append(Admitted(workload.key, entry.made.admission(queue.name), entry.made.level))
-        ready = self.state.settings.pods_ready
-        self._blocked = ready is not None and ready.block_admission
+        self._blocked = self.state.settings.block_admission
 
     def _book(self, entry: Entry, amounts: Quantities) -> None:
         node = self.state.nodes[entry.queue.name]

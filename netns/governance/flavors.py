@@ -236,20 +236,13 @@ class Search:
     def _tried(self, made: Assignment) -> Tried:
         return Tried(
             tuple({res: chosen.tried for res, chosen in each.flavors.items()} for each in made.podsets),
-            self.state.generation,
-            self.state.cycles,
             shape(self.workload, self.state.settings),
         )
 
 
 def still_valid(tried: Tried, state: State, workload: Workload) -> bool:
     """Return whether a search goes on where it ended."""
-    if state.settings.keep_scan:
-        if tried.shape != shape(workload, state.settings):
-            return False
-        if state.cycles - tried.cycle <= 1:
-            return True
-    return state.generation <= tried.generation
+    return not state.settings.keep_scan or tried.shape == shape(workload, state.settings)
 
 
 def _pod_mismatch(podset: PodSet, flavor: Flavor) -> Fact | None:

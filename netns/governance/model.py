@@ -198,8 +198,6 @@ class Tried:
     indexes: tuple[Mapping[str, int], ...]
     """By pod set and resource, the last flavor looked at; -1: it was the last of its group."""
 
-    generation: int
-    cycle: int
     shape: object
 
     @property
@@ -232,7 +230,6 @@ class Workload:
     checks: Mapping[str, str] = field(default_factory=dict)
     """The states of its admission checks."""
 
-    requeue_count: int = 0
     requeue_at: float | None = None
     tried: Tried | None = None
     queue_usage: float | None = None

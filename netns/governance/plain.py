@@ -166,7 +166,6 @@ def workload_of(data: Data) -> Workload:
         },
         reclaimable=_reclaimable(data.get("reclaimable")),
         checks={each["name"]: each["state"] for each in data.get("admission_checks") or ()},
-        requeue_count=requeue.get("count") or 0,
         requeue_at=requeue.get("at"),
         queue_usage=data.get("local_queue_usage"),
     )
