@@ -29,7 +29,6 @@ from netns.governance.model import (
     Flavor,
     FlavorResource,
     Group,
-    PodSet,
     Tried,
     Workload,
     minus,
@@ -42,7 +41,7 @@ from netns.governance.topology import place_by_topology, why_not_topology
 from netns.inventory.nodes import PODS
 from netns.inventory.nodes import Node as Host
 from netns.placement.matching import AFFINITY, SELECTOR, why_not
-from netns.placement.model import Affinity, Term
+from netns.placement.model import Affinity, Request, Term
 
 Nominated = Mapping[str, Mapping[str, str]]
 """Flavors by pod set and resource."""
@@ -89,7 +88,7 @@ class Search:
         made.tried = self._tried(made)
         return made
 
-    def _podset(self, podset: PodSet, count: int | None) -> PodSetAssignment:
+    def _podset(self, podset: Request, count: int | None) -> PodSetAssignment:
         count = self.workload.count_of(podset) if count is None else count
         requests = {resource: min(amount * count, UNLIMITED) for resource, amount in podset.requests.items()}
         if self.queue.group_of(PODS) is not None:
@@ -245,7 +244,7 @@ def still_valid(tried: Tried, state: State, workload: Workload) -> bool:
     return not state.settings.keep_scan or tried.shape == shape(workload, state.settings)
 
 
-def _pod_mismatch(podset: PodSet, flavor: Flavor) -> Fact | None:
+def _pod_mismatch(podset: Request, flavor: Flavor) -> Fact | None:
     """Return why a pod may not run on the flavor's nodes, looking only at the labels that the flavor has."""
     keys = flavor.node_labels.keys()
     selector = {key: value for key, value in podset.node_selector.items() if key in keys}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from netns.inventory.nodes import Taint
-from netns.placement.model import Affinity, Assignment, Expression, Request, Toleration
+from netns.placement.model import Assignment, Expression, Request, Toleration
 
 UNLIMITED: Final = 2**63 - 1
 """No limit; what is added to it, or taken from it, changes nothing."""
@@ -137,29 +137,6 @@ class LocalQueue:
 
 
 @dataclass(frozen=True, slots=True)
-class PodSet:
-    """Pods of one kind."""
-
-    name: str = "main"
-    count: int = 1
-    requests: Mapping[str, int] = field(default_factory=dict)
-    """Of one pod."""
-
-    min_count: int | None = None
-    """The fewest to start with (partial admission); None: all."""
-
-    limits: Mapping[str, int] = field(default_factory=dict)
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    affinity: Affinity | None = None
-    tolerations: tuple[Toleration, ...] = ()
-    group: str | None = None
-    """Pod sets of one group get one result (podSetGroupName)."""
-
-    topology: Request | None = None
-    """How close the pods must be; its count and requests are not read. None: not asked."""
-
-
-@dataclass(frozen=True, slots=True)
 class PodSetAdmission:
     """What a pod set got."""
 
@@ -216,7 +193,7 @@ class Workload:
     queue: str = ""
     """The key of its local queue."""
 
-    podsets: tuple[PodSet, ...] = ()
+    podsets: tuple[Request, ...] = ()
     priority: int = 0
     created: float = 0.0
     uid: str = ""
@@ -257,7 +234,7 @@ class Workload:
         """Whether quota is reserved for it."""
         return self.admission is not None and self.has("QuotaReserved")
 
-    def count_of(self, podset: PodSet) -> int:
+    def count_of(self, podset: Request) -> int:
         """Return its pods that have not ended."""
         return podset.count - self.reclaimable.get(podset.name, 0)
 

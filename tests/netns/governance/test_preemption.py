@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from netns.governance import cycle
-from netns.governance.model import Cohort, Condition, PodSet, Preemption, Quota
+from netns.governance.model import Cohort, Condition, Preemption, Quota
 from netns.governance.partial import largest_counts
+from netns.placement.model import Request
 from tests.netns.governance_world import ANY, LOWER, admitted, once, preempted, queue, reasons, runs, waits, world
 
 
@@ -125,7 +126,7 @@ def test_who_cannot_preempt_books_its_quota() -> None:
 
 
 def test_partial_admission_takes_the_most_that_fits() -> None:
-    podset = PodSet("main", 10, {"cpu": 1}, min_count=2)
+    podset = Request("main", 10, {"cpu": 1}, min_count=2)
     state = world(queue("q", Quota(6), None))
     waits(state, "in", "q", podsets=(podset,))
     (found,) = once(state).admitted
