@@ -12,9 +12,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from netns.backends.relay.tap import identity_of
 from netns.errors import BackendError
@@ -48,10 +48,6 @@ class Process:
             return Path(f"/proc/{self.pid}/comm").read_text().strip()
         except OSError:
             return ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return asdict(self)
 
 
 def start_time_ticks(pid: int) -> int | None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -286,8 +286,8 @@ class Lab:
                 switch.name: {"netns": self.netns(switch.name), "tier": switch.tier} for switch in topology.switches
             },
             "links": self._link_states(),
-            "relay": self._state.relay and self._state.relay.to_dict(),
-            "owner": self._state.owner and self._state.owner.to_dict(),
+            "relay": self._state.relay and asdict(self._state.relay),
+            "owner": self._state.owner and asdict(self._state.owner),
             "processes": [
                 {"pid": process.pid, "command": process.command, "netns": netns}
                 for process, netns in processes_in(self._state.namespaces).items()

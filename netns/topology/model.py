@@ -206,25 +206,7 @@ class Topology:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the topology for JSON; `from_dict` is the inverse."""
-        return {
-            "name": self.name,
-            "mtu": self.mtu,
-            "seed": self.seed,
-            "hosts": list(self.hosts),
-            "switches": [{"name": switch.name, "tier": switch.tier} for switch in self.switches],
-            "links": [
-                {
-                    "a": link.a,
-                    "b": link.b,
-                    "shape_ab": link.shape_ab and link.shape_ab.to_dict(),
-                    "shape_ba": link.shape_ba and link.shape_ba.to_dict(),
-                }
-                for link in self.links
-            ],
-            "captures": [asdict(capture) for capture in self.captures],
-            "ipv6": self.ipv6,
-            "ecmp": self.ecmp,
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Topology:
@@ -233,19 +215,15 @@ class Topology:
         def shape(fields: Mapping[str, Any] | None) -> Shape | None:
             return None if fields is None else Shape.from_dict(fields)
 
-        return cls(
-            name=values["name"],
-            mtu=values["mtu"],
-            seed=values["seed"],
-            hosts=tuple(values["hosts"]),
-            switches=tuple(Switch(**switch) for switch in values["switches"]),
-            links=tuple(
-                Link(link["a"], link["b"], shape(link["shape_ab"]), shape(link["shape_ba"])) for link in values["links"]
+        made = {
+            "hosts": tuple(values["hosts"]),
+            "switches": tuple(Switch(**each) for each in values["switches"]),
+            "links": tuple(
+                Link(each["a"], each["b"], shape(each["shape_ab"]), shape(each["shape_ba"])) for each in values["links"]
             ),
-            captures=tuple(Capture(**capture) for capture in values["captures"]),
-            ipv6=values["ipv6"],
-            ecmp=values["ecmp"],
-        )
+            "captures": tuple(Capture(**each) for each in values["captures"]),
+        }
+        return cls(**{**values, **made})
 
 
 def leaf_spine(

@@ -218,12 +218,12 @@ def test_down__name_and_all_bad_flow() -> None:
 )
 def test_name__that_is_a_path_bad_flow(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """A directory outside ROOT that looks like a lab's is not removed."""
-    record = LabState(replace(reference(), name="x"), "relay", "a reason", phase="up").to_dict()
-    (tmp_path / "state.json").write_text(json.dumps(record))
+    record = json.dumps(LabState(replace(reference(), name="x"), "relay", "a reason", phase="up").to_dict())
+    (tmp_path / "state.json").write_text(record)
     name = os.path.relpath(tmp_path, ROOT)
     message = one_line(srd_lab(*(each.format(name) for each in arguments)), status=2)
     assert message.startswith(f"name: {name!r} cannot name a lab; use letters, digits")
-    assert json.loads((tmp_path / "state.json").read_text()) == record
+    assert (tmp_path / "state.json").read_text() == record
 
 
 @pytest.mark.parametrize("command", COMMANDS)
