@@ -18,7 +18,7 @@ default of 1000 packets would be a queue of 288 ms at 250 Mbit/s and MTU 9000.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Final, Literal, get_args
@@ -263,13 +263,7 @@ def fully_meshed(
     """
     check_range("leaves", leaves, low=1, high=254)
     check_range("spines", spines, low=1, high=254)
-    counts = hosts_per_leaf if isinstance(hosts_per_leaf, list | tuple) else [hosts_per_leaf] * leaves
-    if len(counts) != leaves:
-        raise TopologyError(
-            f"hosts_per_leaf: {len(counts)} numbers for {leaves} leaves; give one for each, or one for all"
-        )
-    for count in counts:
-        check_range("hosts_per_leaf", count, low=1, high=254)
+    counts = hosts_of_leaves(hosts_per_leaf, leaves=leaves, least=1)
     check_size(links=sum(counts) + leaves * spines)
     leaf_names = [f"leaf{index + 1}" for index in range(leaves)]
     spine_names = [f"spine{index + 1}" for index in range(spines)]
@@ -279,6 +273,20 @@ def fully_meshed(
     links = [Link(host, leaf) for host, leaf in zip(hosts, homes, strict=True)]
     links += [Link(leaf, spine, shape, shape) for leaf in leaf_names for spine in spine_names]
     return Topology(name=name, mtu=mtu, seed=seed, hosts=hosts, switches=tuple(switches), links=tuple(links))
+
+
+def hosts_of_leaves(hosts_per_leaf: int | list[int] | tuple[int, ...], *, leaves: int, least: int) -> Sequence[int]:
+    """Return the hosts of each leaf: one number for all of them, or one for each, at least so many. TopologyError."""
+    if not isinstance(hosts_per_leaf, list | tuple):
+        check_range("hosts_per_leaf", hosts_per_leaf, low=1, high=254)
+        return [hosts_per_leaf] * leaves
+    if len(hosts_per_leaf) != leaves:
+        raise TopologyError(
+            f"hosts_per_leaf: {len(hosts_per_leaf)} numbers for {leaves} leaves; give one for each, or one for all"
+        )
+    for index, count in enumerate(hosts_per_leaf):
+        check_range(f"hosts_per_leaf[{index}]", count, low=least, high=254)
+    return hosts_per_leaf
 
 
 def reference(*, name: str = "reference") -> Topology:
