@@ -289,9 +289,9 @@ def test_leaf_spine__a_number_of_hosts_for_each_leaf(tmp_path: Path) -> None:
     ("given", "says"),
     [
         ("[2, 1]", "hosts_per_leaf: 2 numbers for 3 leaves; give one for each, or one for all"),
-        ("[2, 1, 0]", "hosts_per_leaf[2]: 0 is not an integer between 1 and 254"),
+        ("[2, 1, 0]", r"hosts_per_leaf\[2\]: 0 is not an integer between 1 and 254"),
         ("many", "hosts_per_leaf: 'many' is not an integer between 1 and 254"),
-        ("[2, 1, x]", "hosts_per_leaf[2]: 'x' is not an integer between 1 and 254"),
+        ("[2, 1, x]", r"hosts_per_leaf\[2\]: 'x' is not an integer between 1 and 254"),
     ],
 )
 def test_leaf_spine__wrong_numbers_of_hosts(tmp_path: Path, given: str, says: str) -> None:
