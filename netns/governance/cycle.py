@@ -148,12 +148,12 @@ class _Cycle:
 
     def process(self, entry: Entry) -> None:
         """Decide about one head, with what has been booked so far."""
-        fits = self._fits(entry)
+        fits, has_quota = self._fits(entry)
         overlap = any(each.workload.key in self._claimed for each in entry.targets)
         if overlap and self.state.settings.recompute_overlap:
             fits = self._reconsider(entry, without_claimed=True)
             overlap = any(each.workload.key in self._claimed for each in entry.targets)
-        elif not fits and self._lost_its_place(entry) and self.state.settings.recompute_placement:
+        elif has_quota and not fits and entry.made.mode != Mode.NO_FIT and self.state.settings.recompute_placement:
             fits = self._reconsider(entry, without_claimed=False)
         mode = entry.made.mode
         if mode == Mode.NO_FIT:
@@ -213,21 +213,15 @@ class _Cycle:
         entry.made.tried = None
         if without_claimed and entry.made.mode == Mode.FIT:
             entry.made.forced = Mode.DEFERRED
-        return self._fits(entry)
+        return self._fits(entry)[0]
 
-    def _fits(self, entry: Entry) -> bool:
-        """Return whether quota and places suffice once all victims, its own included, are gone."""
+    def _fits(self, entry: Entry) -> tuple[bool, bool]:
+        """Return whether quota and places suffice, and quota alone, once all victims, its own included, are gone."""
         node = self.state.nodes[entry.queue.name]
         gone = {**self._claimed, **{each.workload.key: each.workload for each in entry.targets}}
         with self.state.without(gone.values()):
-            return node.fits(entry.made.usage) and self._has_place(entry)
-
-    def _lost_its_place(self, entry: Entry) -> bool:
-        if not self.state.rooms or entry.made.mode == Mode.NO_FIT:
-            return False
-        gone = {**self._claimed, **{each.workload.key: each.workload for each in entry.targets}}
-        with self.state.without(gone.values()):
-            return self.state.nodes[entry.queue.name].fits(entry.made.usage) and not self._has_place(entry)
+            has_quota = node.fits(entry.made.usage)
+            return has_quota and self._has_place(entry), has_quota
 
     def _has_place(self, entry: Entry) -> bool:
         """Return whether the nodes of its placement have the room, or no placement is asked for."""
