@@ -118,14 +118,19 @@ def processes_in(namespaces: Iterable[str]) -> dict[Process, str]:
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
-        try:
-            status = (entry / "ns" / "net").stat()
-        except OSError:  # it has ended meanwhile
-            continue
-        netns = wanted.get((status.st_dev, status.st_ino))
-        if netns is not None and (process := Process.of(int(entry.name))) is not None:
-            found[process] = netns
+        network = network_of(int(entry.name))
+        if network in wanted and (process := Process.of(int(entry.name))) is not None:
+            found[process] = wanted[network]
     return found
+
+
+def network_of(pid: int) -> tuple[int, int] | None:
+    """Return the network namespace of a process, according to the kernel; None if it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/ns/net").stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def end(processes: Iterable[Process]) -> None:
