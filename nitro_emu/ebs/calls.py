@@ -14,11 +14,11 @@ from collections.abc import Callable, Coroutine
 from itertools import chain
 from typing import Any
 
-from nitro_emu.ebs.capsule import Command, Opcode, Outcome, Reply
+from nitro_emu.ebs.capsule import CapsuleOpcode, CapsuleOutcome, Command, Reply
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.forming import RefusedError, Replicas, time_now
 from nitro_emu.ebs.link import Buffer, LinkError
-from nitro_emu.ebs.view import Member, View
+from nitro_emu.ebs.view import View, ViewMember
 
 
 class Use:
@@ -55,7 +55,7 @@ class Calls:
         self._open = defaultdict[int, dict[asyncio.Future[Any], None]](dict)  # by member, in their order
         self._works = set[asyncio.Task[None]]()
 
-    def command(self, opcode: Opcode, **fields: Any) -> Command:
+    def command(self, opcode: CapsuleOpcode, **fields: Any) -> Command:
         """Return a command of this epoch."""
         return self.replicas.command(opcode, epoch=self.view.epoch, **fields)
 
@@ -75,7 +75,7 @@ class Calls:
         return future
 
     def _ended(
-        self, future: asyncio.Future[Reply], member: int, found: Member, use: Use | None, sent_at: float
+        self, future: asyncio.Future[Reply], member: int, found: ViewMember, use: Use | None, sent_at: float
     ) -> None:
         self._open[member].pop(future, None)
         found.calls -= 1
@@ -84,7 +84,7 @@ class Calls:
             use.end(is_quiet=not future.cancelled() and error is None)
         if error is not None:
             self.drop(member, error)
-        elif not future.cancelled() and future.result().outcome is not Outcome.FENCED:
+        elif not future.cancelled() and future.result().outcome is not CapsuleOutcome.FENCED:
             self.view.renew(member, sent_at=sent_at)
 
     async def call(self, member: int, command: Command, use: Use | None) -> Reply | None:

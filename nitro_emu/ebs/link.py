@@ -28,7 +28,7 @@ class Buffer(Protocol):
         """Return it. Unless it `is_quiet`, a server may still use it: it is reachable for none of them from now on."""
 
 
-class Memory(Protocol):
+class BufferSource(Protocol):
     """Where buffers come from."""
 
     @property
@@ -42,7 +42,7 @@ class Memory(Protocol):
         """Return one of URGENT_BYTES that requests do not use: they may wait for what it is for."""
 
 
-class Link(Protocol):
+class ServerLink(Protocol):
     """One server."""
 
     name: str

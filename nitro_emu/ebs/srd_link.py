@@ -13,9 +13,9 @@ from functools import partial
 from typing import Final
 
 from netns.base.addresses import host_port_text
-from nitro_emu.ebs.capsule import CapsuleError, Command, Outcome, Reply, reply_untrusted
+from nitro_emu.ebs.capsule import CapsuleError, CapsuleOutcome, Command, Reply, reply_untrusted
 from nitro_emu.ebs.link import Buffer, LinkError
-from nitro_emu.ebs.link_memory import Slot
+from nitro_emu.ebs.link_memory import BufferSlot
 from srd import Endpoint, Message, MessageBatch, Peer, PeerError, RequestError, SrdError, Status
 from srd.message import WriteNotification
 from srd.send_memory import SendMemory, in_place
@@ -25,11 +25,11 @@ CALL_S: Final = 2.0
 CONNECT_S: Final = 1.0
 """Several tries of a handshake."""
 
-_OK: Final = Reply(outcome=Outcome.OK)
+_OK: Final = Reply(outcome=CapsuleOutcome.OK)
 
 
 class SrdLink:
-    """One server; see `nitro_emu.ebs.link.Link`. Its buffers are those of a `LinkMemory`."""
+    """One server; see `nitro_emu.ebs.link.ServerLink`. Its buffers are those of a `LinkMemory`."""
 
     def __init__(self, endpoint: Endpoint, host: str, port: int) -> None:
         self.name = host_port_text(host, port)
@@ -109,7 +109,7 @@ class _Connection:
     def post(self, command: Command, buffer: Buffer | None, *, number: int, future: asyncio.Future[Reply]) -> None:
         """Send a command, and set the future when it was answered, or fails."""
         memory: SendMemory | None = None
-        assert buffer is None or isinstance(buffer, Slot)  # noqa: S101 - as SrdLink says
+        assert buffer is None or isinstance(buffer, BufferSlot)  # noqa: S101 - as SrdLink says
         if buffer is not None and command.data_bytes:
             address, length = buffer.message(command.encode()), command.message_bytes
         else:

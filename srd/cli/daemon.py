@@ -23,7 +23,7 @@ from srd.file_transfer.inbox import NotStartedError, TransferSessions
 from srd.file_transfer.leftovers import GRACE_S, Leftover
 from srd.file_transfer.protocol import Offer, Offers
 from srd.file_transfer.receiving import FileReceiver
-from srd.file_transfer.watcher import Received, Watcher
+from srd.file_transfer.watcher import ReceivedFile, Watcher
 from srd.peer import Peer
 
 NEXT_FILE_WITHIN_S = 30.0
@@ -213,7 +213,7 @@ class SessionWatch(Watcher):
         """Count what was there."""
         self._progress.add(resumed_bytes)
 
-    def on_received(self, received: Received) -> None:
+    def on_received(self, received: ReceivedFile) -> None:
         """Say it."""
         if self._daemon.as_json:
             emit(

@@ -45,7 +45,7 @@ from srd.file_transfer.protocol import (
     refusal,
 )
 from srd.file_transfer.store_queue import Failures, Item, StoreQueue
-from srd.file_transfer.watcher import Received, StallMeter, Watcher
+from srd.file_transfer.watcher import ReceivedFile, StallMeter, Watcher
 from srd.file_transfer.worker import start_worker
 from srd.message import Message
 from srd.notify import Notify
@@ -465,7 +465,7 @@ class FileReceiver:
         self._end(file, entry(file=file.number, digest=digest))
         self._release(file)
         self._watcher.on_received(
-            Received(
+            ReceivedFile(
                 name=offer.name,
                 path=self._inbox.place.path(offer),
                 size=offer.size if ordered is None else ordered.size_bytes,

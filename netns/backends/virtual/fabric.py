@@ -28,7 +28,7 @@ from netns.backends.virtual.event_queue import Action, EventQueue
 from netns.backends.virtual.forwarding import Forwarding
 from netns.backends.virtual.lossless.egress_port import EgressPort
 from netns.backends.virtual.lossless.profile import SwitchProfile
-from netns.backends.virtual.lossless.switch import Switch
+from netns.backends.virtual.lossless.switch import BufferedSwitch
 from netns.backends.virtual.lossless.watchdog import Watchdog
 from netns.backends.virtual.virtual_link import HostArrivals, Packet, PacketEvent, PacketFlow, VirtualLink
 from netns.errors import BackendError
@@ -63,7 +63,7 @@ class VirtualFabric:
         of its switch have together. Raises BackendError if a buffer is too small, ShapeError if a link has no rate.
         """
         self.topology = topology
-        self.switches: dict[str, Switch] = {}
+        self.switches: dict[str, BufferedSwitch] = {}
         """By name; empty without `switches`."""
         self.watchdog: Watchdog | None = None
         self._profile = switches
@@ -110,7 +110,7 @@ class VirtualFabric:
         for switch in self.topology.switches:
             others = [link.other(switch.name) for link in self.topology.links_of[switch.name]]
             links = [(ports[other, switch.name], ports[switch.name, other]) for other in others]
-            self.switches[switch.name] = Switch(
+            self.switches[switch.name] = BufferedSwitch(
                 switch.name, links=links, profile=profile, frame_bytes=frame_bytes, events=self._events
             )
         if profile.watchdog is not None:

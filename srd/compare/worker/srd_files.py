@@ -21,7 +21,7 @@ from srd.errors import SrdError
 from srd.file_transfer.directory import Directory
 from srd.file_transfer.inbox import TransferSessions
 from srd.file_transfer.listing import list_all
-from srd.file_transfer.outgoing import Outgoing
+from srd.file_transfer.outgoing import OutgoingFile
 from srd.file_transfer.protocol import Offer, Offers
 from srd.file_transfer.receiving import FileReceiver
 from srd.file_transfer.sending import FileEnd, FileSender
@@ -52,7 +52,7 @@ class SrdFiles(SrdEndpoint, Watcher):
         """See Carrier."""
         failures: list[SrdError] = []
 
-        def on_end(_file: Outgoing, end: FileEnd) -> None:
+        def on_end(_file: OutgoingFile, end: FileEnd) -> None:
             failures.extend([end] if isinstance(end, SrdError) else [])
 
         self._sender = FileSender(await self._connect(flow.to), file_hash="sha256")  # as TCP's files have

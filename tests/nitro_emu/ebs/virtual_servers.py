@@ -11,12 +11,12 @@ from random import Random
 from typing import Any
 
 from nitro_emu.ebs import link
-from nitro_emu.ebs.capsule import MAX_IO_BYTES, Command, Outcome, Reply, command_untrusted, reply_untrusted
+from nitro_emu.ebs.capsule import MAX_IO_BYTES, CapsuleOutcome, Command, Reply, command_untrusted, reply_untrusted
 from nitro_emu.ebs.device import BLOCK_BYTES
-from nitro_emu.ebs.server.disk import File
+from nitro_emu.ebs.server.disk import DiskFile
 from nitro_emu.ebs.server.ledger import Ledger
 from nitro_emu.ebs.server.replica import Replica
-from nitro_emu.ebs.server.store import Store
+from nitro_emu.ebs.server.store import BlockStore
 from tests.nitro_emu.ebs.virtual_disk import VirtualDisk
 
 VOLUME = 7
@@ -93,10 +93,10 @@ class Server:
     def start(self) -> None:
         (row,) = self.ledger.volumes()
         clock = asyncio.get_running_loop().time
-        store = Store(self.disk, size_bytes=self._size_bytes, log_bytes=LOG_BYTES)
+        store = BlockStore(self.disk, size_bytes=self._size_bytes, log_bytes=LOG_BYTES)
         self.replica = self.make_replica(row, store=store, ledger=self.ledger, sync=self._sync, clock=clock)
 
-    async def _sync(self, files: Sequence[File]) -> None:
+    async def _sync(self, files: Sequence[DiskFile]) -> None:
         await asyncio.sleep(self.random.uniform(0.0001, 0.002))
         await self.is_awake.wait()
         for file in files:
@@ -197,7 +197,7 @@ class Link:
         if not await self.pass_network() or (reply is None and not transfer.land(buffer)):
             return
         if not done.done():
-            done.set_result(Reply(outcome=Outcome.OK) if reply is None else reply_untrusted(reply.encode()))
+            done.set_result(Reply(outcome=CapsuleOutcome.OK) if reply is None else reply_untrusted(reply.encode()))
 
     async def close(self) -> None:
         pass

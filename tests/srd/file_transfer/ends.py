@@ -16,7 +16,7 @@ from srd.file_transfer.inbox import TransferSessions
 from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE, Offer, decode_untrusted, encode
 from srd.file_transfer.receiving import FileReceiver
 from srd.file_transfer.sending import FileSender
-from srd.file_transfer.watcher import Received, Watcher
+from srd.file_transfer.watcher import ReceivedFile, Watcher
 from srd.peer import Peer
 from tests.patience import PATIENCE_S
 from tests.srd.loopback import PLAIN, SMALL, content, pair, receive, send
@@ -49,7 +49,7 @@ class Record(Watcher):
 
     def __init__(self, *, on_resume: Callable[[Offer], None] = lambda _: None) -> None:
         self.resumed: list[tuple[Offer, int]] = []
-        self.received: list[Received] = []
+        self.received: list[ReceivedFile] = []
         self.identical: list[str] = []
         self.failures: list[tuple[str, Exception, bool]] = []
         self.lost: list[tuple[Exception, list[tuple[Offer, bool]]]] = []
@@ -61,7 +61,7 @@ class Record(Watcher):
         self.resumed.append((offer, resumed_bytes))
         self._on_resume(offer)
 
-    def on_received(self, received: Received) -> None:
+    def on_received(self, received: ReceivedFile) -> None:
         self.received.append(received)
 
     def on_identical(self, offer: Offer, digest: str) -> None:  # noqa: ARG002

@@ -17,12 +17,12 @@ from srd.errors import PeerError
 from srd.file_transfer.directory import Directory
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.inbox import TransferSessions
-from srd.file_transfer.outgoing import Outgoing
+from srd.file_transfer.outgoing import OutgoingFile
 from srd.file_transfer.pipe_source import PipeSource
 from srd.file_transfer.protocol import CHUNK_BYTES, MAX_PIPE_CHUNKS, PIPE_WINDOW, Offer
 from srd.file_transfer.read_ahead import BATCHES
 from srd.file_transfer.receiving import FileReceiver
-from srd.file_transfer.sending import FileEnd, FileSender, Sent
+from srd.file_transfer.sending import FileEnd, FileSender, SentFile
 from srd.file_transfer.standard_output import StandardOutput
 from srd.peer import Peer
 from srd.proto.wire.status import Status
@@ -94,7 +94,9 @@ def standard_output(*, is_open: bool = True) -> Iterator[tuple[StandardOutput, R
 
 
 @contextmanager
-def outgoing(payload: bytes | None = None, *, name: str = "-") -> Iterator[tuple[Outgoing, Callable[[bytes], None]]]:
+def outgoing(
+    payload: bytes | None = None, *, name: str = "-"
+) -> Iterator[tuple[OutgoingFile, Callable[[bytes], None]]]:
     """Give a pipe to send, and what writes into it: `payload` and its end, or pieces; an empty one is the end."""
     reading, writing = os.pipe()
     pieces: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -112,7 +114,7 @@ def outgoing(payload: bytes | None = None, *, name: str = "-") -> Iterator[tuple
     if payload is not None:
         pieces.put(payload)
         pieces.put(b"")
-    file = Outgoing(Path("-"), name, transfer=TRANSFER, pipe_fd=reading)
+    file = OutgoingFile(Path("-"), name, transfer=TRANSFER, pipe_fd=reading)
     try:
         yield file, pieces.put
     finally:
@@ -136,15 +138,15 @@ async def session(inbox: TransferSessions, *, retry_for_s: int = 0) -> AsyncIter
             sender.close()
 
 
-def read_chunks(file: Outgoing) -> int:
+def read_chunks(file: OutgoingFile) -> int:
     return 0 if file.source is None else file.source.hashed_chunks
 
 
-def taken_chunks(file: Outgoing) -> int:
+def taken_chunks(file: OutgoingFile) -> int:
     return file.source._taken if isinstance(file.source, PipeSource) else 0
 
 
-async def send(sender: FileSender, *files: Outgoing) -> list[FileEnd]:
+async def send(sender: FileSender, *files: OutgoingFile) -> list[FileEnd]:
     outcomes: list[FileEnd] = []
     await asyncio.wait_for(
         sender.send_all(files, on_end=lambda _, outcome: outcomes.append(outcome)), timeout=PATIENCE_S
@@ -196,7 +198,7 @@ async def test_pipe__into_a_directory(output: Path, size_bytes: int) -> None:
     inbox = TransferSessions(Directory(output, overwrite=False))
     async with session(inbox) as (sender, record):
         with outgoing(payload, name="sub/a.tar") as (file, _):
-            assert await send(sender, file) == [Sent("sub/a.tar", size_bytes, "blake3", digest_of(payload))]
+            assert await send(sender, file) == [SentFile("sub/a.tar", size_bytes, "blake3", digest_of(payload))]
     (received,) = record.received
     assert (received.size, received.digest, received.path) == (size_bytes, digest_of(payload), output / "sub/a.tar")
     assert (output / "sub/a.tar").read_bytes() == payload
@@ -213,7 +215,7 @@ async def test_standard_output__takes_a_pipe_or_a_file(tmp_path: Path, size_byte
         async with session(inbox) as (sender, record):
             if is_pipe:
                 with outgoing(payload) as (file, _):
-                    assert await send(sender, file) == [Sent("-", size_bytes, "blake3", digest_of(payload))]
+                    assert await send(sender, file) == [SentFile("-", size_bytes, "blake3", digest_of(payload))]
             else:
                 await sender.send(file_of(tmp_path, size_bytes, seed=1))
         (received,) = record.received
@@ -227,9 +229,9 @@ async def test_pipe__is_sent_after_files_and_directories(tmp_path: Path, output:
     inbox = TransferSessions(Directory(output, overwrite=False))
     async with session(inbox) as (sender, record):
         with outgoing(b"abc", name="b") as (pipe, _):
-            file, directory = Outgoing(path, "d/a.bin", transfer="1" * 32), Outgoing(tmp_path, "d")
+            file, directory = OutgoingFile(path, "d/a.bin", transfer="1" * 32), OutgoingFile(tmp_path, "d")
             outcomes = await send(sender, pipe, directory, file)
-            assert [outcome.name for outcome in outcomes if isinstance(outcome, Sent)] == ["d/a.bin", "d", "b"]
+            assert [outcome.name for outcome in outcomes if isinstance(outcome, SentFile)] == ["d/a.bin", "d", "b"]
     assert record.done == 1
     assert ((output / "b").read_bytes(), (output / "d/a.bin").read_bytes()) == (b"abc", path.read_bytes())
     inbox.close()
@@ -245,7 +247,7 @@ async def test_pipe__a_line_arrives_while_it_is_open() -> None:
                 write(b"a line\n")
                 await asyncio.to_thread(reader.wait_for, number * 7)
             write(b"")
-            assert isinstance((await sending)[0], Sent)
+            assert isinstance((await sending)[0], SentFile)
         inbox.close()
     assert reader.all() == b"a line\n" * 3
 
@@ -272,7 +274,7 @@ async def test_standard_output__a_reader_that_pauses_holds_the_sender_up(monkeyp
             assert isinstance(file.source, PipeSource)
             assert file.source.hashed_chunks == PIPE_WINDOW + BATCHES + 1
             reader.gate.set()
-            assert isinstance((await sending)[0], Sent)
+            assert isinstance((await sending)[0], SentFile)
         inbox.close()
     assert reader.all() == payload
     assert max(beyond) < PIPE_WINDOW
@@ -319,7 +321,7 @@ async def test_pipe__the_next_attempt_resumes(output: Path, *, has_directory: bo
         async with session(inbox, retry_for_s=60) as (sender, record):
             write(payload[5 * CHUNK_BYTES :])
             write(b"")
-            assert await send(sender, file) == [Sent("a.tar", len(payload), "blake3", digest_of(payload))]
+            assert await send(sender, file) == [SentFile("a.tar", len(payload), "blake3", digest_of(payload))]
         assert [resumed_bytes for _, resumed_bytes in record.resumed] == [5 * CHUNK_BYTES]
         inbox.close()
     assert (output / "a.tar").read_bytes() == payload if has_directory else reader.all() == payload
