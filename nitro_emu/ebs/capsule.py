@@ -119,7 +119,7 @@ COMMAND_BYTES: Final = _COMMAND.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class CapsuleCommand:
     """A command. What it does not need is 0."""
 
     opcode: CapsuleOpcode
@@ -155,7 +155,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class CapsuleReply:
     """A reply: the outcome, and what the replica knows of its volume."""
 
     outcome: CapsuleOutcome
@@ -170,7 +170,7 @@ class Reply:
         return _REPLY.pack(self.outcome, _FORMAT, self.epoch, self.owner, self.mark, self.value)
 
 
-def command_untrusted(message: bytes | memoryview) -> Command:
+def command_untrusted(message: bytes | memoryview) -> CapsuleCommand:
     """Return the command of a message, which has as much data behind it as it says. Raises CapsuleError."""
     if len(message) < COMMAND_BYTES:
         raise CapsuleError(f"a command of {len(message)} bytes; it has {COMMAND_BYTES}")
@@ -179,7 +179,7 @@ def command_untrusted(message: bytes | memoryview) -> Command:
         raise CapsuleError(f"a command of format {version_of_format}; this end has {_FORMAT}")
     volume, epoch, owner, version, offset, length, key = rest
     try:
-        command = Command(
+        command = CapsuleCommand(
             opcode=CapsuleOpcode(opcode), kind=BlockKind(kind), volume=volume, epoch=epoch, owner=owner,
             version=version, offset=offset, length=length, key=key,
         )  # fmt: skip
@@ -193,7 +193,7 @@ def command_untrusted(message: bytes | memoryview) -> Command:
     return command
 
 
-def _check(command: Command) -> None:
+def _check(command: CapsuleCommand) -> None:
     """Check what does not depend on the volume. Raises CapsuleError."""
     if command.epoch > MAX_EPOCH:
         raise CapsuleError(f"epoch {command.epoch}; {MAX_EPOCH} is the last one")
@@ -210,11 +210,11 @@ def _check(command: Command) -> None:
         raise CapsuleError(f"{command.opcode.name} of {command.length} at {command.offset}")
 
 
-def reply_untrusted(data: bytes) -> Reply:
+def reply_untrusted(data: bytes) -> CapsuleReply:
     """Return a reply. Raises CapsuleError."""
     if len(data) != _REPLY.size:
         raise CapsuleError(f"a reply of {len(data)} bytes; it has {_REPLY.size}")
     outcome, version_of_format, epoch, owner, mark, value = _REPLY.unpack(data)
     if version_of_format != _FORMAT or outcome > max(CapsuleOutcome):
         raise CapsuleError(f"a reply of format {version_of_format} with outcome {outcome}")
-    return Reply(outcome=CapsuleOutcome(outcome), epoch=epoch, owner=owner, mark=mark, value=value)
+    return CapsuleReply(outcome=CapsuleOutcome(outcome), epoch=epoch, owner=owner, mark=mark, value=value)

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from nitro_emu.ebs.capsule import BLANK, CapsuleOpcode, CapsuleOutcome, Command, Reply
+from nitro_emu.ebs.capsule import BLANK, CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.link import BufferSource, ServerLink
@@ -79,7 +79,7 @@ class ReplacedError(TakenError):
 class RefusedError(VolumeError):
     """A replica did not do a command."""
 
-    def __init__(self, server: str, reply: Reply) -> None:
+    def __init__(self, server: str, reply: CapsuleReply) -> None:
         why = f": {os.strerror(reply.value)}" if reply.outcome is CapsuleOutcome.FAILED and reply.value else ""
         super().__init__(f"{server}: {reply.outcome.name}{why}")
 
@@ -96,18 +96,18 @@ class Replicas:
     roster: int
     """How many servers had been replaced when these were the volume's."""
 
-    def command(self, opcode: CapsuleOpcode, **fields: Any) -> Command:
+    def command(self, opcode: CapsuleOpcode, **fields: Any) -> CapsuleCommand:
         """Return a command of this writer."""
-        return Command(opcode=opcode, volume=self.volume, owner=self.owner, **fields)
+        return CapsuleCommand(opcode=opcode, volume=self.volume, owner=self.owner, **fields)
 
-    async def call(self, number: int, command: Command) -> Reply:
+    async def call(self, number: int, command: CapsuleCommand) -> CapsuleReply:
         """Have a replica do a command without data. Raises LinkError, RefusedError."""
         reply = await self.links[number].call(command)
         if reply.outcome is not CapsuleOutcome.OK:
             raise RefusedError(self.links[number].name, reply)
         return reply
 
-    async def fetch(self, number: int, command: Command, *, length_bytes: int) -> bytes:
+    async def fetch(self, number: int, command: CapsuleCommand, *, length_bytes: int) -> bytes:
         """Return what a replica writes for a command, up to URGENT_BYTES. Raises LinkError, RefusedError."""
         buffer = await self.memory.take_urgent()
         is_quiet = False
@@ -129,14 +129,14 @@ class Replicas:
         return Entries.decode_untrusted(raw, first_block=first)
 
     async def ask(
-        self, numbers: Iterable[int], command: Command, *, enough: int, within_s: float = math.inf
-    ) -> dict[int, Reply]:
+        self, numbers: Iterable[int], command: CapsuleCommand, *, enough: int, within_s: float = math.inf
+    ) -> dict[int, CapsuleReply]:
         """Return the replies, of all, or of `enough` once GRACE_S has passed since; none of a server that fails.
 
         After `within_s` those that there are.
         """
         calls = {number: self.links[number].call(command) for number in numbers}
-        replies = dict[int, Reply]()
+        replies = dict[int, CapsuleReply]()
         async with aclosing(_ended(calls, enough=enough, grace_s=GRACE_S, within_s=within_s)) as ended:
             async for number, call in ended:
                 if call is not None and not call.exception():

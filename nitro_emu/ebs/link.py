@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
-from nitro_emu.ebs.capsule import Command, Reply
+from nitro_emu.ebs.capsule import CapsuleCommand, CapsuleReply
 from nitro_emu.ebs.errors import VolumeError
 
 URGENT_BYTES: Final = 64 << 10
@@ -47,7 +47,7 @@ class ServerLink(Protocol):
 
     name: str
 
-    def call(self, command: Command, *, buffer: Buffer | None = None) -> asyncio.Future[Reply]:
+    def call(self, command: CapsuleCommand, *, buffer: Buffer | None = None) -> asyncio.Future[CapsuleReply]:
         """Have it do a command on the memory of `buffer`; connect before, if need be.
 
         The result is its reply, or LinkError, within a bound. After an error, and when the future was cancelled, the

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from nitro_emu.ebs.capsule import BLANK, MAX_IO_BYTES, CapsuleOpcode, CapsuleOutcome, Command, Reply
+from nitro_emu.ebs.capsule import BLANK, MAX_IO_BYTES, CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.link import LinkError
 from nitro_emu.ebs.link_memory import LinkMemory
@@ -90,7 +90,7 @@ async def create(
 ) -> None:
     """Make a volume on all of its servers; again, if not all of them had done it. Raises VolumeError."""
     async with _endpoint(servers, security) as endpoint:
-        command = Command(opcode=CapsuleOpcode.CREATE, volume=volume, length=size_bytes)
+        command = CapsuleCommand(opcode=CapsuleOpcode.CREATE, volume=volume, length=size_bytes)
         for server, reply in zip(servers, await _of_all(endpoint, servers, command), strict=True):
             if isinstance(reply, LinkError):
                 raise VolumeError(f"{reply}; start the server there: nitro-volume serve")
@@ -121,7 +121,7 @@ async def create_blank(
             f"{wanted} of the other servers must have its data, and {len(able)} do ({failures}); start them"
         )
     async with _endpoint([server], security) as endpoint:
-        command = Command(opcode=CapsuleOpcode.CREATE, volume=volume, length=size_bytes, kind=BlockKind.ABSENT)
+        command = CapsuleCommand(opcode=CapsuleOpcode.CREATE, volume=volume, length=size_bytes, kind=BlockKind.ABSENT)
         reply = await _ask(SrdLink(endpoint, *server), command)
         if isinstance(reply, LinkError):
             raise VolumeError(f"{reply}; start the server there: nitro-volume serve")
@@ -154,7 +154,7 @@ async def status(
 ) -> list[ReplicaReport]:
     """Return what servers say of a volume, whoever has attached it."""
     async with _endpoint(servers, security) as endpoint:
-        replies = await _of_all(endpoint, servers, Command(opcode=CapsuleOpcode.STATUS, volume=volume))
+        replies = await _of_all(endpoint, servers, CapsuleCommand(opcode=CapsuleOpcode.STATUS, volume=volume))
         return [_report(server, reply) for server, reply in zip(servers, replies, strict=True)]
 
 
@@ -169,7 +169,7 @@ async def scrub(
             report = ReplicaReport(server, "there is nothing to check")
             for offset in range(0, size_bytes, MAX_IO_BYTES):
                 length = min(MAX_IO_BYTES, size_bytes - offset)
-                report = _report(server, await _ask(link, Command(
+                report = _report(server, await _ask(link, CapsuleCommand(
                     opcode=CapsuleOpcode.SCRUB, volume=volume, offset=offset, length=length
                 )))  # fmt: skip
                 if report.failure is not None:
@@ -211,7 +211,7 @@ async def repair(
         return now
 
 
-def _report(server: HostPort, reply: Reply | LinkError) -> ReplicaReport:
+def _report(server: HostPort, reply: CapsuleReply | LinkError) -> ReplicaReport:
     if isinstance(reply, LinkError):
         return ReplicaReport(server, str(reply))
     if reply.outcome is not CapsuleOutcome.OK:
@@ -222,11 +222,13 @@ def _report(server: HostPort, reply: Reply | LinkError) -> ReplicaReport:
     )  # fmt: skip
 
 
-async def _of_all(endpoint: Endpoint, servers: Sequence[HostPort], command: Command) -> list[Reply | LinkError]:
+async def _of_all(
+    endpoint: Endpoint, servers: Sequence[HostPort], command: CapsuleCommand
+) -> list[CapsuleReply | LinkError]:
     return await asyncio.gather(*(_ask(SrdLink(endpoint, *server), command) for server in servers))
 
 
-async def _ask(link: SrdLink, command: Command) -> Reply | LinkError:
+async def _ask(link: SrdLink, command: CapsuleCommand) -> CapsuleReply | LinkError:
     try:
         return await link.call(command)
     except LinkError as error:

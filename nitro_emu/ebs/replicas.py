@@ -27,7 +27,14 @@ from typing import Any, Final, Self, TypeVar
 
 from netns.base.token_bucket import TokenBucket
 from nitro_emu.ebs.calls import Calls, Use, reply_of
-from nitro_emu.ebs.capsule import MAX_IO_BYTES, MAX_ZERO_BYTES, CapsuleOpcode, CapsuleOutcome, Command, Reply
+from nitro_emu.ebs.capsule import (
+    MAX_IO_BYTES,
+    MAX_ZERO_BYTES,
+    CapsuleCommand,
+    CapsuleOpcode,
+    CapsuleOutcome,
+    CapsuleReply,
+)
 from nitro_emu.ebs.device import BLOCK_BYTES, BlockExtent
 from nitro_emu.ebs.errors import DeviceError, VolumeError
 from nitro_emu.ebs.forming import BusyError, NotFormedError, RefusedError, Replicas, TakenError, form, time_now
@@ -264,7 +271,7 @@ class ReplicatedVolume:
         ]
         await _together([self._put(command, None) for command in commands])
 
-    async def _put(self, command: Command, use: Use | None) -> None:
+    async def _put(self, command: CapsuleCommand, use: Use | None) -> None:
         """Have a majority do a write, at one version however often it is sent."""
         number = version = 0
 
@@ -278,14 +285,16 @@ class ReplicatedVolume:
 
         await self._in_a_view(put)
 
-    def _to_all(self, calls: Calls, number: int, command: Command, use: Use | None) -> asyncio.Future[bool | None]:
+    def _to_all(
+        self, calls: Calls, number: int, command: CapsuleCommand, use: Use | None
+    ) -> asyncio.Future[bool | None]:
         """Send a write to all members; the result is True once a majority has it, None: there is none."""
         loop, view, first = asyncio.get_running_loop(), calls.view, command.offset // BLOCK_BYTES
         members = view.begin_write(number, first=first, end=first + command.length // BLOCK_BYTES)
         ended: asyncio.Future[bool | None] = loop.create_future()
         have, left = 0, len(members)
 
-        def has_ended(member: int, call: asyncio.Future[Reply]) -> None:
+        def has_ended(member: int, call: asyncio.Future[CapsuleReply]) -> None:
             nonlocal have, left
             left -= 1
             have += self._has_written(calls, number, member, command.version, reply_of(call))
@@ -302,7 +311,7 @@ class ReplicatedVolume:
             calls.post(member, command, use).add_done_callback(partial(has_ended, member))
         return ended
 
-    def _has_written(self, calls: Calls, number: int, member: int, version: int, reply: Reply | None) -> bool:
+    def _has_written(self, calls: Calls, number: int, member: int, version: int, reply: CapsuleReply | None) -> bool:
         """Note how a write to a member has ended; return whether it has it."""
         if reply is None:
             return False
@@ -343,9 +352,9 @@ class ReplicatedVolume:
         """Read of one member, and of others while there is no answer; return False: nobody has it now."""
         view, first, end = calls.view, offset // BLOCK_BYTES, (offset + len(into)) // BLOCK_BYTES
         command = calls.command(CapsuleOpcode.READ, offset=offset, length=len(into))
-        asked, began_at = dict[asyncio.Future[Reply], tuple[int, Use]](), time_now()
+        asked, began_at = dict[asyncio.Future[CapsuleReply], tuple[int, Use]](), time_now()
         try:
-            waiting, tried = set[asyncio.Future[Reply]](), set[int]()
+            waiting, tried = set[asyncio.Future[CapsuleReply]](), set[int]()
             while True:
                 member = next((number for number in view.readers(first, end) if number not in tried), None)
                 if member is not None and not (waiting and self._memory.is_short):  # never wait for memory with some
@@ -371,7 +380,7 @@ class ReplicatedVolume:
             for _, use in asked.values():
                 use.end()
 
-    async def _has_read(self, calls: Calls, member: int, reply: Reply | None) -> bool:
+    async def _has_read(self, calls: Calls, member: int, reply: CapsuleReply | None) -> bool:
         """Return whether a member has answered with data."""
         if reply is None:
             return False

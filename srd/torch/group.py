@@ -168,7 +168,7 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
     async def _do(
         self,
         op: Collective,
-        work: staging.Work,
+        work: staging.StagedWork,
         *,
         sources: Sequence[Block],
         results: Sequence[Block],

@@ -29,7 +29,7 @@ SLOTS: Final = 4
 ALIGNMENT: Final = 64
 """More than the longest element."""
 
-Work = Callable[[Collective, Sequence[Block], Sequence[Block]], Coroutine[Any, Any, None]]
+StagedWork = Callable[[Collective, Sequence[Block], Sequence[Block]], Coroutine[Any, Any, None]]
 """A collective of blocks that are sent, and blocks that are received into; equally long, all of them."""
 Part = tuple[int, Any]
 """A place in a slot, and bytes of the device that belong there."""
@@ -49,7 +49,13 @@ class Staging:
         self._ends = Tasks()
 
     async def run(
-        self, op: Collective, work: Work, *, sources: Sequence[Block], results: Sequence[Block], after: DeviceEvent
+        self,
+        op: Collective,
+        work: StagedWork,
+        *,
+        sources: Sequence[Block],
+        results: Sequence[Block],
+        after: DeviceEvent,
     ) -> None:
         """Do a collective of blocks of the device's memory, all equally long; `after`: the program is done with them.
 
@@ -87,7 +93,7 @@ class Staging:
             self._mesh.stop_waiting = None
 
     async def _chunk(
-        self, op: Collective, work: Work, *, outs: list[Part], ins: list[Part], after: DeviceEvent
+        self, op: Collective, work: StagedWork, *, outs: list[Part], ins: list[Part], after: DeviceEvent
     ) -> None:
         """Do a part of a collective."""
         slot = await self._slots.get()

@@ -20,9 +20,9 @@ from nitro_emu.ebs.capsule import (
     COMMAND_BYTES,
     MAX_IO_BYTES,
     READS,
+    CapsuleCommand,
     CapsuleError,
-    Command,
-    Reply,
+    CapsuleReply,
     command_untrusted,
 )
 from nitro_emu.ebs.server.replica import Transfer
@@ -84,7 +84,7 @@ class WriterConnection:
         *,
         memory: ServerMemory,
         tasks: Tasks,
-        reply: Callable[[Command, Transfer], Awaitable[Reply | None]],
+        reply: Callable[[CapsuleCommand, Transfer], Awaitable[CapsuleReply | None]],
     ) -> None:
         """`tasks`: in which commands are done; `reply`: does one; None: what it has pushed is the reply."""
         self._peer = peer
@@ -144,7 +144,7 @@ class WriterConnection:
         self._open += 1
         self._tasks.start(self._do(message, command, number, data=whole[COMMAND_BYTES:]))
 
-    async def _do(self, message: Message, command: Command, number: int, *, data: memoryview) -> None:
+    async def _do(self, message: Message, command: CapsuleCommand, number: int, *, data: memoryview) -> None:
         slot = await self._memory.take() if command.opcode in READS else None
         transfer = _Transfer(data, slot)
         try:
@@ -163,7 +163,7 @@ class WriterConnection:
             if self._waiting:
                 self._begin(self._waiting.popleft())
 
-    def _send(self, reply: Reply, number: int) -> None:
+    def _send(self, reply: CapsuleReply, number: int) -> None:
         memory = in_place(reply.encode())
         self._sent[self._peer.post(memory.address, length=memory.length, immediate=number)] = memory
 

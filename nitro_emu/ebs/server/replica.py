@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from nitro_emu.ebs.capsule import BLANK, CapsuleOpcode, CapsuleOutcome, Command, Reply
+from nitro_emu.ebs.capsule import BLANK, CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.server.disk import DiskFile
 from nitro_emu.ebs.server.entries import MAX_EPOCH, BlockKind
@@ -75,7 +75,7 @@ class Replica:
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
-    async def handle(self, command: Command, *, transfer: Transfer) -> Reply | None:
+    async def handle(self, command: CapsuleCommand, *, transfer: Transfer) -> CapsuleReply | None:
         """Do a command; return the reply, None: its data says it."""
         try:
             if self.store.failure is not None:
@@ -95,7 +95,7 @@ class Replica:
         except StoreError as failure:
             return self._reply(CapsuleOutcome.FAILED, value=failure.errno_value)
 
-    def _refusal(self, command: Command) -> Reply | None:
+    def _refusal(self, command: CapsuleCommand) -> CapsuleReply | None:
         """Return why the writer may not do this, or not here."""
         needs_mark = command.opcode in {
             CapsuleOpcode.READ,
@@ -113,10 +113,10 @@ class Replica:
             is_beyond = command.offset + command.length > self.size_bytes
         return self._reply(CapsuleOutcome.REFUSED) if is_beyond else None
 
-    def _is_of_writer(self, command: Command) -> bool:
+    def _is_of_writer(self, command: CapsuleCommand) -> bool:
         return command.epoch == self._epoch and command.owner == self._owner
 
-    async def _of_the_writer(self, command: Command, transfer: Transfer) -> Reply | None:
+    async def _of_the_writer(self, command: CapsuleCommand, transfer: Transfer) -> CapsuleReply | None:
         match command.opcode:
             case CapsuleOpcode.READ:
                 return await self._read(command, transfer)
@@ -147,7 +147,7 @@ class Replica:
                 return self._reply(CapsuleOutcome.REFUSED)
         return self._reply(CapsuleOutcome.OK)
 
-    async def _promise(self, command: Command) -> Reply:
+    async def _promise(self, command: CapsuleCommand) -> CapsuleReply:
         left_s = self._lease_until - self._clock()
         if left_s > 0 and command.owner != self._owner:
             return self._reply(CapsuleOutcome.BUSY, value=int(left_s * 1e6) + 1)
@@ -165,7 +165,7 @@ class Replica:
         self._ledger.promise(self._volume, epoch=command.epoch, owner=command.owner, roster=command.length)
         return self._reply(CapsuleOutcome.OK)
 
-    async def _read(self, command: Command, transfer: Transfer) -> Reply | None:
+    async def _read(self, command: CapsuleCommand, transfer: Transfer) -> CapsuleReply | None:
         memory = transfer.memory[: command.length]
         try:
             is_there = self.store.read(command.offset // BLOCK_BYTES, into=memory, version=command.version)
@@ -178,7 +178,7 @@ class Replica:
         transfer.push(command.length)
         return None
 
-    async def _adopt(self, command: Command) -> Reply:
+    async def _adopt(self, command: CapsuleCommand) -> CapsuleReply:
         """Take blocks as they were decided; one that has lost all that it had says so of each block first."""
         first, count = command.offset // BLOCK_BYTES, command.length // BLOCK_BYTES
         if command.kind is not BlockKind.DATA:
@@ -197,7 +197,7 @@ class Replica:
             raise
         return await self._put(command, kind=BlockKind.DATA, data=memoryview(data))
 
-    async def _put(self, command: Command, *, kind: BlockKind, data: memoryview) -> Reply:
+    async def _put(self, command: CapsuleCommand, *, kind: BlockKind, data: memoryview) -> CapsuleReply:
         record = WalRecord(
             kind,
             command.version,
@@ -209,7 +209,7 @@ class Replica:
         await self._log.write(record, data)
         return self._reply(CapsuleOutcome.OK)
 
-    async def _scrub(self, command: Command) -> Reply:
+    async def _scrub(self, command: CapsuleCommand) -> CapsuleReply:
         """Read blocks for their checksums; a corrupt one becomes absent, and the writer has to look again."""
         if command.offset + command.length > self.size_bytes:
             return self._reply(CapsuleOutcome.REFUSED)
@@ -224,9 +224,9 @@ class Replica:
                     self._has_lost = True
         return self._reply(CapsuleOutcome.OK, value=corrupt)
 
-    def _reply(self, outcome: CapsuleOutcome, *, value: int = 0) -> Reply:
+    def _reply(self, outcome: CapsuleOutcome, *, value: int = 0) -> CapsuleReply:
         mark = BLANK if self._mark < 0 else self._mark
-        return Reply(outcome=outcome, epoch=self._epoch, owner=self._owner, mark=mark, value=value)
+        return CapsuleReply(outcome=outcome, epoch=self._epoch, owner=self._owner, mark=mark, value=value)
 
     async def close(self) -> None:
         """Finish the writes that are in the log, and close the files."""

@@ -19,7 +19,7 @@ from typing import Final
 
 from netns.base.files import locked_file
 from netns.base.tasks import Tasks
-from nitro_emu.ebs.capsule import CapsuleOpcode, CapsuleOutcome, Command, Reply
+from nitro_emu.ebs.capsule import CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.server.connection import ServerMemory, WriterConnection
@@ -133,40 +133,40 @@ class VolumeServer:
         async for peer in self._endpoint:
             WriterConnection(peer, memory=self._memory, tasks=self._tasks, reply=self._reply)
 
-    async def _reply(self, command: Command, transfer: Transfer) -> Reply | None:
+    async def _reply(self, command: CapsuleCommand, transfer: Transfer) -> CapsuleReply | None:
         if command.opcode is CapsuleOpcode.CREATE:
             return self._create(command)
         replica = self._replicas.get(command.volume)
         if replica is None:
-            return Reply(outcome=CapsuleOutcome.UNKNOWN)
+            return CapsuleReply(outcome=CapsuleOutcome.UNKNOWN)
         try:
             return await replica.handle(command, transfer=transfer)
         except VolumeError as error:
             _log.error("volume %x: %s", command.volume, error)
-            return Reply(outcome=CapsuleOutcome.FAILED)
+            return CapsuleReply(outcome=CapsuleOutcome.FAILED)
 
-    def _create(self, command: Command) -> Reply:
+    def _create(self, command: CapsuleCommand) -> CapsuleReply:
         """Make a volume, or a replica without data of one; what is there already may be the last try's."""
         is_blank = command.kind is BlockKind.ABSENT
         if (known := self._replicas.get(command.volume)) is not None:
             if known.size_bytes == command.length and known.is_blank >= is_blank:
-                return Reply(outcome=CapsuleOutcome.OK)
+                return CapsuleReply(outcome=CapsuleOutcome.OK)
             _log.error(
                 "volume %x cannot be made: there is a replica of it, maybe an old one; to use this server for it "
                 "again, stop it, remove %s, and start it", command.volume, self._directory / f"{command.volume:016x}",
             )  # fmt: skip
-            return Reply(outcome=CapsuleOutcome.REFUSED)
+            return CapsuleReply(outcome=CapsuleOutcome.REFUSED)
         if not 0 < command.length <= MAX_VOLUME_BYTES or command.length % BLOCK_BYTES or command.volume >> 63:
-            return Reply(outcome=CapsuleOutcome.REFUSED)
+            return CapsuleReply(outcome=CapsuleOutcome.REFUSED)
         try:
             row = VolumeRow(command.volume, command.length, 0, 0, -1 if is_blank else 0)
             replica = self._open(row)
             self._ledger.create(command.volume, size_bytes=command.length, mark=row.mark)
         except VolumeError as error:
             _log.error("volume %x cannot be made: %s", command.volume, error)
-            return Reply(outcome=CapsuleOutcome.FAILED)
+            return CapsuleReply(outcome=CapsuleOutcome.FAILED)
         self._replicas[command.volume] = replica
-        return Reply(outcome=CapsuleOutcome.OK)
+        return CapsuleReply(outcome=CapsuleOutcome.OK)
 
     async def close(self) -> None:
         """Finish what has begun, and close all."""

@@ -18,9 +18,9 @@ from nitro_emu.ebs.attachment import Attachment, AttachmentSettings, claimed
 from nitro_emu.ebs.capsule import (
     COMMAND_BYTES,
     MAX_IO_BYTES,
+    CapsuleCommand,
     CapsuleOutcome,
-    Command,
-    Reply,
+    CapsuleReply,
     command_untrusted,
     reply_untrusted,
 )
@@ -37,7 +37,7 @@ from srd.perf.tcp_socket import CUBIC
 VOLUME: Final = 1
 CALL_S: Final = 2.0
 """As long as SRD's link waits."""
-REPLY_BYTES: Final = len(Reply(outcome=CapsuleOutcome.OK).encode())
+REPLY_BYTES: Final = len(CapsuleReply(outcome=CapsuleOutcome.OK).encode())
 HEAD: Final = struct.Struct("!II")  # number, length of the data
 READ_AHEAD_BYTES: Final = 2 * MAX_IO_BYTES
 
@@ -90,9 +90,9 @@ async def _serve(replica: Replica, reader: asyncio.StreamReader, writer: asyncio
 
 
 async def _do(
-    replica: Replica, command: Command, transfer: _Transfer, writer: asyncio.StreamWriter, number: int
+    replica: Replica, command: CapsuleCommand, transfer: _Transfer, writer: asyncio.StreamWriter, number: int
 ) -> None:
-    reply = await replica.handle(command, transfer=transfer) or Reply(outcome=CapsuleOutcome.OK)
+    reply = await replica.handle(command, transfer=transfer) or CapsuleReply(outcome=CapsuleOutcome.OK)
     with suppress(OSError):
         head = HEAD.pack(number, transfer.pushed) + reply.encode()
         writer.writelines([head, transfer.memory[: transfer.pushed]])
@@ -132,17 +132,17 @@ class TcpLink:
         self._writer: asyncio.StreamWriter | None = None
         self._receiving: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
-        self._calls: dict[int, tuple[asyncio.Future[Reply], Buffer | None]] = {}
+        self._calls: dict[int, tuple[asyncio.Future[CapsuleReply], Buffer | None]] = {}
         self._number = 0
 
-    def call(self, command: Command, *, buffer: Buffer | None = None) -> asyncio.Future[Reply]:
+    def call(self, command: CapsuleCommand, *, buffer: Buffer | None = None) -> asyncio.Future[CapsuleReply]:
         """See Link."""
         return asyncio.ensure_future(self._call(command, buffer))
 
-    async def _call(self, command: Command, buffer: Buffer | None) -> Reply:
+    async def _call(self, command: CapsuleCommand, buffer: Buffer | None) -> CapsuleReply:
         self._number += 1
         number = self._number
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[CapsuleReply] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(CALL_S):
                 writer = await self._connected()

@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 
 from nitro_emu.ebs.capsule import (
     COMMAND_BYTES,
+    CapsuleCommand,
     CapsuleError,
     CapsuleOpcode,
     CapsuleOutcome,
-    Command,
-    Reply,
+    CapsuleReply,
     command_untrusted,
     reply_untrusted,
 )
 from nitro_emu.ebs.server.entries import BlockKind
 
-COMMAND = Command(
+COMMAND = CapsuleCommand(
     opcode=CapsuleOpcode.WRITE, volume=2, epoch=3, owner=4, version=5, kind=BlockKind.DATA,
     offset=4096, length=8192, key=6,
 )  # fmt: skip
 DATA = bytes(8192)
-REPLY = Reply(outcome=CapsuleOutcome.BUSY, epoch=2, owner=3, mark=4, value=5)
+REPLY = CapsuleReply(outcome=CapsuleOutcome.BUSY, epoch=2, owner=3, mark=4, value=5)
 
 
 def test_what_is_sent_arrives() -> None:
@@ -82,6 +82,6 @@ def test_a_changed_byte_is_another_command_or_none(at: int, value: int) -> None:
     ],
 )
 def test_what_no_writer_asks(fields: dict[str, Any], reason: str) -> None:
-    wrong = Command(**{name: fields.get(name, getattr(COMMAND, name)) for name in COMMAND.__slots__})
+    wrong = CapsuleCommand(**{name: fields.get(name, getattr(COMMAND, name)) for name in COMMAND.__slots__})
     with pytest.raises(CapsuleError, match=reason):
         command_untrusted(wrong.encode())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nitro_emu.ebs import view
-from nitro_emu.ebs.capsule import Command
+from nitro_emu.ebs.capsule import CapsuleCommand
 from nitro_emu.ebs.server import wal
 from nitro_emu.ebs.server.replica import Replica
 from nitro_emu.ebs.server.store import AbsentError, BlockStore
@@ -45,7 +45,7 @@ def test_a_skipped_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 class AnyEpoch(Replica):
     """Takes commands of writers that are over."""
 
-    def _is_of_writer(self, _: Command) -> bool:
+    def _is_of_writer(self, _: CapsuleCommand) -> bool:
         return True
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from netns.base.tasks import Tasks
-from nitro_emu.ebs.capsule import COMMAND_BYTES, CapsuleOpcode, CapsuleOutcome, Command, Reply
+from nitro_emu.ebs.capsule import COMMAND_BYTES, CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.link import LinkError
 from nitro_emu.ebs.link_memory import LinkMemory
@@ -22,8 +22,8 @@ from srd import Endpoint, Peer, RequestError
 from tests.patience import PATIENCE_S, until
 from tests.srd.loopback import PLAIN, content, endpoints
 
-Replier = Callable[[Command, Transfer], Awaitable[Reply | None]]
-READ = Command(opcode=CapsuleOpcode.READ, volume=1, length=BLOCK_BYTES)
+Replier = Callable[[CapsuleCommand, Transfer], Awaitable[CapsuleReply | None]]
+READ = CapsuleCommand(opcode=CapsuleOpcode.READ, volume=1, length=BLOCK_BYTES)
 
 
 @dataclass
@@ -73,14 +73,14 @@ async def served(reply: Replier) -> AsyncIterator[Two]:
 @pytest.mark.parametrize("length", [BLOCK_BYTES, 64 << 10, 1 << 20])
 async def test_the_data_of_a_write_comes_with_its_command(length: int) -> None:
     """The same memory is sent over two links at the same time."""
-    data, found = content(length, seed=length), list[tuple[Command, bytes]]()
+    data, found = content(length, seed=length), list[tuple[CapsuleCommand, bytes]]()
 
-    async def reply(command: Command, transfer: Transfer) -> Reply:
+    async def reply(command: CapsuleCommand, transfer: Transfer) -> CapsuleReply:
         found.append((command, bytes(transfer.data)))
-        return Reply(outcome=CapsuleOutcome.OK, value=len(found))
+        return CapsuleReply(outcome=CapsuleOutcome.OK, value=len(found))
 
     async with served(reply) as two:
-        command = Command(
+        command = CapsuleCommand(
             opcode=CapsuleOpcode.WRITE, volume=1, version=5, kind=BlockKind.DATA, offset=BLOCK_BYTES, length=length
         )
         buffer = await two.memory.take(length)
@@ -96,11 +96,11 @@ async def test_so_many_commands_of_a_writer_are_done_at_a_time_in_their_order() 
     """Each gets its own answer, and no slot stays in use."""
     begun, may_end = list[int](), asyncio.Event()
 
-    async def reply(command: Command, transfer: Transfer) -> Reply | None:
+    async def reply(command: CapsuleCommand, transfer: Transfer) -> CapsuleReply | None:
         begun.append(command.offset)
         await may_end.wait()
         if command.offset % 3 == 0:
-            return Reply(outcome=CapsuleOutcome.ABSENT, value=command.offset)
+            return CapsuleReply(outcome=CapsuleOutcome.ABSENT, value=command.offset)
         transfer.memory[:8] = command.offset.to_bytes(8)
         transfer.push(command.length)
         return None
@@ -109,7 +109,9 @@ async def test_so_many_commands_of_a_writer_are_done_at_a_time_in_their_order() 
         link, offsets = two.link(), [number * BLOCK_BYTES for number in range(3 * SLOTS_OF_A_WRITER)]
         buffers = [await two.memory.take(BLOCK_BYTES) for _ in offsets]
         calls = [
-            link.call(Command(opcode=CapsuleOpcode.READ, volume=1, offset=offset, length=BLOCK_BYTES), buffer=buffer)
+            link.call(
+                CapsuleCommand(opcode=CapsuleOpcode.READ, volume=1, offset=offset, length=BLOCK_BYTES), buffer=buffer
+            )
             for offset, buffer in zip(offsets, buffers, strict=True)
         ]
         await until(lambda: len(begun) >= SLOTS_OF_A_WRITER)
@@ -138,8 +140,8 @@ async def test_so_many_commands_of_a_writer_are_done_at_a_time_in_their_order() 
 async def test_who_sends_no_command_is_ended_and_nobody_else(
     message: bytes, immediate: int | None, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def reply(_: Command, __: Transfer) -> Reply:
-        return Reply(outcome=CapsuleOutcome.OK)
+    async def reply(_: CapsuleCommand, __: Transfer) -> CapsuleReply:
+        return CapsuleReply(outcome=CapsuleOutcome.OK)
 
     async with served(reply) as two:
         link = two.link()
@@ -154,12 +156,12 @@ async def test_who_sends_no_command_is_ended_and_nobody_else(
 
 
 async def test_what_was_asked_of_a_peer_that_has_ended_fails_and_the_next_call_connects_again() -> None:
-    begun, may_end = list[Command](), asyncio.Event()
+    begun, may_end = list[CapsuleCommand](), asyncio.Event()
 
-    async def reply(command: Command, _: Transfer) -> Reply:
+    async def reply(command: CapsuleCommand, _: Transfer) -> CapsuleReply:
         begun.append(command)
         await may_end.wait()
-        return Reply(outcome=CapsuleOutcome.OK)
+        return CapsuleReply(outcome=CapsuleOutcome.OK)
 
     async with served(reply) as two:
         link = two.link()
@@ -179,17 +181,17 @@ async def test_a_call_that_was_cancelled_is_not_sent_any_more() -> None:
     """Its memory may then be used for something else: what has arrived of it is no command."""
     begun = list[tuple[int, bool]]()
 
-    async def reply(command: Command, transfer: Transfer) -> Reply:
+    async def reply(command: CapsuleCommand, transfer: Transfer) -> CapsuleReply:
         begun.append((command.version, bytes(transfer.data) == bytes([command.version]) * command.length))
-        return Reply(outcome=CapsuleOutcome.OK)
+        return CapsuleReply(outcome=CapsuleOutcome.OK)
 
     async with served(reply) as two:
         link, length = two.link(), 1 << 20
         buffer = await two.memory.take(length)
         async with asyncio.timeout(PATIENCE_S):
-            await link.call(Command(opcode=CapsuleOpcode.STATUS, volume=1))  # it is connected
+            await link.call(CapsuleCommand(opcode=CapsuleOpcode.STATUS, volume=1))  # it is connected
             for version in range(1, 9):
-                command = Command(
+                command = CapsuleCommand(
                     opcode=CapsuleOpcode.WRITE, volume=1, version=version, kind=BlockKind.DATA, length=length
                 )
                 buffer.view[:length] = bytes([version]) * length
@@ -209,7 +211,7 @@ async def test_what_is_read_for_a_call_that_was_cancelled_lands_nowhere() -> Non
     """Its memory has another key by then, and may belong to another call."""
     begun, may_end = list[int](), asyncio.Event()
 
-    async def reply(command: Command, transfer: Transfer) -> Reply | None:
+    async def reply(command: CapsuleCommand, transfer: Transfer) -> CapsuleReply | None:
         begun.append(command.offset)
         if command.offset:
             await may_end.wait()
