@@ -92,7 +92,7 @@ class Peer:
     ) -> None:
         """`core`: None until `opened`, before which a peer can only be waited for: `attach`.
 
-        `key`: of what `post` sends, for another end whose engine has an `srd.proto.memory.Inbox`.
+        `key`: of what `post` sends, for another end whose engine has `srd.proto.memory.Destinations`.
         """
         self.number = number
         self.address: tuple[str, int] = address if len(address) == 2 else (host_text(address), address[1])

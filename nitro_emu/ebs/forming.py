@@ -25,7 +25,7 @@ import numpy as np
 from nitro_emu.ebs.capsule import BLANK, CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
-from nitro_emu.ebs.link import BufferSource, ServerLink
+from nitro_emu.ebs.link import BufferMemory, ServerLink
 from nitro_emu.ebs.server.entries import ENTRY_BYTES, EXTENT_BLOCKS, U64, BlockKind, Entries
 from nitro_emu.ebs.server.store import DIGEST_BYTES
 from nitro_emu.ebs.view import View, adoptions, decide, majority, missing, roll_back, uncertain
@@ -92,7 +92,7 @@ class Replicas:
     size_bytes: int
     owner: int
     links: tuple[ServerLink, ...]
-    memory: BufferSource
+    memory: BufferMemory
     roster: int
     """How many servers had been replaced when these were the volume's."""
 

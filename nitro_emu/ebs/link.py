@@ -28,7 +28,7 @@ class Buffer(Protocol):
         """Return it. Unless it `is_quiet`, a server may still use it: it is reachable for none of them from now on."""
 
 
-class BufferSource(Protocol):
+class BufferMemory(Protocol):
     """Where buffers come from."""
 
     @property

@@ -92,7 +92,7 @@ class _Slots:
 
 
 class LinkMemory:
-    """The registered memory of one endpoint that only connects; see `nitro_emu.ebs.link.BufferSource`."""
+    """The registered memory of one endpoint that only connects; see `nitro_emu.ebs.link.BufferMemory`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._small = _Slots(endpoint, slot_bytes=SMALL_BYTES, count=SMALL_SLOTS)

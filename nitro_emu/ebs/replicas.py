@@ -39,7 +39,7 @@ from nitro_emu.ebs.device import BLOCK_BYTES, BlockExtent
 from nitro_emu.ebs.errors import DeviceError, VolumeError
 from nitro_emu.ebs.forming import BusyError, NotFormedError, RefusedError, Replicas, TakenError, form, time_now
 from nitro_emu.ebs.hedge import Hedge
-from nitro_emu.ebs.link import BufferSource, LinkError, ServerLink
+from nitro_emu.ebs.link import BufferMemory, LinkError, ServerLink
 from nitro_emu.ebs.repair import Repair
 from nitro_emu.ebs.server.entries import EXTENT_BLOCKS, BlockKind, Entries, runs, version_of
 from nitro_emu.ebs.view import View, ViewMember
@@ -98,7 +98,7 @@ class ReplicatedVolume:
         volume: int,
         size_bytes: int,
         links: Sequence[ServerLink],
-        memory: BufferSource,
+        memory: BufferMemory,
         roster: int = 0,
         repair_bytes_per_s: float = REPAIR_BYTES_PER_S,
     ) -> None:

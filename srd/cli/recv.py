@@ -28,8 +28,8 @@ from srd.cli.security import authorized_keys_option
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.file_transfer.directory import Directory
-from srd.file_transfer.inbox import MAX_TRANSFERS, TransferSessions
 from srd.file_transfer.protocol import STANDARD_STREAM
+from srd.file_transfer.sessions import MAX_TRANSFERS, TransferSessions
 from srd.file_transfer.standard_output import StandardOutput
 from srd.listening import listen_at
 from srd.metrics.serving import serving

@@ -19,10 +19,10 @@ from srd.endpoint import Endpoint
 from srd.errors import PeerError
 from srd.file_transfer.directory import Directory
 from srd.file_transfer.errors import TransferError
-from srd.file_transfer.inbox import TransferSessions
 from srd.file_transfer.protocol import Offer
 from srd.file_transfer.receiving import OFFER_WITHIN_S, FileReceiver
 from srd.file_transfer.sending import FileSender, SentFile
+from srd.file_transfer.sessions import TransferSessions
 from srd.file_transfer.watcher import ReceivedFile, Watcher
 
 FILES: Final = 100
@@ -113,12 +113,12 @@ async def receive_files(
     received_directory(directory).mkdir()
     endpoint = await Endpoint.listen(host, port=0, config=config(plan))
     journal.note("listening", {"incarnation": 0, "port": endpoint.address[1], "keys": {}, "source": []})
-    inbox = TransferSessions(Directory(received_directory(directory), overwrite=True))
+    sessions = TransferSessions(Directory(received_directory(directory), overwrite=True))
     tasks: list[asyncio.Future[None]] = []
 
     async def accept() -> None:
         while True:
-            receiver = FileReceiver(await endpoint.accept(), inbox=inbox, watcher=_Noted(journal))
+            receiver = FileReceiver(await endpoint.accept(), sessions=sessions, watcher=_Noted(journal))
             tasks.append(asyncio.ensure_future(_receive(receiver, journal)))
 
     accepting = asyncio.ensure_future(accept())
@@ -135,7 +135,7 @@ async def receive_files(
     if not accepting.cancelled():
         accepting.result()
     tasks.clear()
-    inbox.close()
+    sessions.close()
     running.stop()
 
 

@@ -34,7 +34,7 @@ from srd.proto.endpoint.stateless import StatelessResponder
 from srd.proto.endpoint.timers import Timers
 from srd.proto.endpoint.unconfirmed import Unconfirmed
 from srd.proto.events import Completion, Event, PeerEnded, ReceiveResult
-from srd.proto.memory import Inbox, Memory
+from srd.proto.memory import Destinations, Memory
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recv.shared import Shared
 from srd.proto.trace import Trace
@@ -87,7 +87,7 @@ class EndpointCore:
         rng: Random,
         accepting: bool,
         memory: Memory | None = None,
-        inbox: Inbox | None = None,
+        destinations: Destinations | None = None,
         security: Security | None = None,
         trace: Trace | None = None,
         read: Callable[[int, int], bytes] | None = None,
@@ -97,8 +97,8 @@ class EndpointCore:
 
         `datagram_bytes`: the largest datagram that this end receives; `secret`: the cookies' key; `new_context`: a
         source of unguessable 64-bit ids; `rng`: random numbers for the choice of paths; `accepting`: whether others may
-        open peers; `memory`: registrations for writes and reads, None without any; `inbox`: who takes messages, None:
-        whoever owns the core takes all; `security`: handshakes and keys, None: plain text; `trace`: receives the
+        open peers; `memory`: registrations for writes and reads, None without any; `destinations`: who takes messages,
+        None: whoever owns the core takes all; `security`: handshakes and keys, None: plain text; `trace`: receives the
         trace events of every peer; `read`: returns what landed at an offset of the region, of a length, for the ACKs
         that come with data; None: none do; `answers`: whether an address without a peer gets replies, None: any does.
         """
@@ -118,7 +118,13 @@ class EndpointCore:
         self._peers: dict[int, PeerCore] = {}  # by number
         self._ended: dict[int, PeerCore] = {}  # ended peers whose PeerEnded has not been delivered yet
         self._shared = shared = Shared(
-            config, peers=self._peers, new_token=new_context, rng=rng, memory=memory, inbox=inbox, read=read
+            config,
+            peers=self._peers,
+            new_token=new_context,
+            rng=rng,
+            memory=memory,
+            destinations=destinations,
+            read=read,
         )
         self._copies, self._events, self._pulls = shared.copies, shared.events, shared.pulls
         self._by_context: dict[int, PeerCore] = {}  # by the context id that this end chose
