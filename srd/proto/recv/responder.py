@@ -7,8 +7,8 @@
                                        <--      RESPONSE (number of the READ, payload), a message of its own
 
 1. An endpoint of an application takes every send for which it has granted credit. Where the owner has `Destinations`
-   (an emulated network card), each send is admitted before any packet of it is acknowledged; those of a batch together, or,
-   if not all are taken, each by itself.
+   (an emulated network card), each send is admitted before any packet of it is acknowledged; those of a batch together,
+   or, if not all are taken, each by itself.
 2. Each packet of a write carries the target of its own payload, and is checked by itself, before it is acknowledged, as
    in RFC 5041 (DDP). So any packet can be placed whatever is missing, and a deregistered key stops working in the
    middle of a message. What a refused write has placed before stays; nothing outside the bounds is ever written.
