@@ -173,7 +173,7 @@ def _state(path: SentPath) -> str:
 
 
 def _received_table(peer: PeerSummary) -> Table:
-    rows = table("path", "runs", "packets", "MiB", "of it again MiB", text=())
+    rows = table("path", "bursts", "packets", "MiB", "of it again MiB", text=())
     for number, path in sorted(peer.received.items()):
         rows.add_row(str(number), *_received_cells([path]))
     rows.add_section()
@@ -183,7 +183,7 @@ def _received_table(peer: PeerSummary) -> Table:
 
 def _received_cells(paths: list[ReceivedPath]) -> list[str]:
     return [
-        str(sum(path.runs for path in paths)),
+        str(sum(path.bursts for path in paths)),
         str(sum(path.packets for path in paths)),
         _mib(sum(path.payload_bytes for path in paths)),
         _mib(sum(path.duplicate_bytes for path in paths)),

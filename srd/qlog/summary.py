@@ -59,7 +59,7 @@ class SentPath:
 class ReceivedPath:
     """One path of the other end that packets were received from."""
 
-    runs: int = 0
+    bursts: int = 0
     """Received bursts: packets of one burst that arrived together count once."""
     packets: int = 0
     payload_bytes: int = 0
@@ -233,7 +233,7 @@ class PeerSummary:
 
     def _on_data_received(self, event: DataReceived, *, at_s: float) -> None:
         path = self.received.setdefault(event.path, ReceivedPath())
-        path.runs += 1
+        path.bursts += 1
         path.packets += event.packets
         path.payload_bytes += event.payload_bytes
         path.duplicate_bytes += event.payload_bytes - event.kept_bytes
