@@ -53,9 +53,8 @@ class TransferSessions:
         self._owners: dict[str, TransferSession] = {}  # by transfer
         self._open_files = 0
         self._arrived: OrderedDict[str, tuple[Offer, str, int]] = OrderedDict()
-        self._kept: OrderedDict[str, tuple[Offer, FileStore, float]] = (
-            OrderedDict()
-        )  # by transfer, with the time of expiry
+        # By transfer, with the time of expiry:
+        self._kept: OrderedDict[str, tuple[Offer, FileStore, float]] = OrderedDict()
 
     async def begin(self, session: TransferSession, offers: Offers) -> None:
         """Admit a session, after ending earlier ones of its files. Raises TransferError for what the place refuses.

@@ -102,7 +102,7 @@ HEADER: Final = np.dtype(
         (
             "key",
             ">u8",
-        ),  # READ, WRITE: the responder's registration; RESPONSE: the READ's message; SEND: see Destinations
+        ),  # READ, WRITE: the responder's registration; RESPONSE: the READ's message; SEND: a destination's
     ]
 )
 HEADER_BYTES: Final = HEADER.itemsize
