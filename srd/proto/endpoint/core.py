@@ -118,14 +118,9 @@ class EndpointCore:
         self._peers: dict[int, PeerCore] = {}  # by number
         self._ended: dict[int, PeerCore] = {}  # ended peers whose PeerEnded has not been delivered yet
         self._shared = shared = Shared(
-            config,
-            peers=self._peers,
-            new_token=new_context,
-            rng=rng,
-            memory=memory,
-            destinations=destinations,
+            config, peers=self._peers, new_token=new_context, rng=rng, memory=memory, destinations=destinations,
             read=read,
-        )
+        )  # fmt: skip
         self._copies, self._events, self._pulls = shared.copies, shared.events, shared.pulls
         self._by_context: dict[int, PeerCore] = {}  # by the context id that this end chose
         self._by_remote: dict[int, PeerCore] = {}  # incoming peers, by the context id that the other end chose
