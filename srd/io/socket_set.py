@@ -27,7 +27,6 @@ class SocketSet:
         self._open_socket = open_socket
         self._epoll = select.epoll()
         self._dropped = 0  # packets dropped by the kernel, of the sockets that are not in the set any more
-        _OPEN.add(self)
         for sock in sockets:
             self.add(sock)
 
@@ -48,6 +47,7 @@ class SocketSet:
 
     def add(self, sock: socket.socket) -> None:
         """Read from a socket, too."""
+        _SOCKETS.add(sock)
         self.by_fd[sock.fileno()] = sock
         self._epoll.register(sock.fileno(), select.EPOLLIN)
 
@@ -84,14 +84,15 @@ class SocketSet:
             sock.close()
 
 
-_OPEN: Final[weakref.WeakSet[SocketSet]] = weakref.WeakSet()
+_SOCKETS: Final[weakref.WeakSet[socket.socket]] = weakref.WeakSet()
 
 
 def _let_go() -> None:
     """Replace the sockets in a forked process; their numbers stay in use, which objects there still have."""
     nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for fd in [fd for each in list(_OPEN) for fd in each.by_fd]:
-        os.dup2(nowhere, fd, inheritable=False)
+    for sock in list(_SOCKETS):
+        if sock.fileno() >= 0:
+            os.dup2(nowhere, sock.fileno(), inheritable=False)
     os.close(nowhere)
 
 
