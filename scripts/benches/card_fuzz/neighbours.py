@@ -72,7 +72,7 @@ class Game:
         try:
             await asyncio.wait_for(end.run(work), BOUND_S)
         except (PerfError, TimeoutError) as error:
-            print(f"neighbour: {error or f'nothing came in {BOUND_S:.0f} s'}", file=sys.stderr, flush=True)
+            print(f"neighbour: {str(error) or f'nothing came in {BOUND_S:.0f} s'}", file=sys.stderr, flush=True)
             return 1
         return 0
 
