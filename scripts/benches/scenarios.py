@@ -76,6 +76,7 @@ VIRTUAL: Final = (
     scenario("unequal", "paths of very different length; a receiver's clock that drifts and steps", unequal.measure,
              "unequal_capacity_fraction >= 0.78", "drift_ok >= 1", seconds=3.0),
     from_file("slow-path"),
+    from_file("slow-links"),
     from_file("loss"),
     from_file("ecn"),
     scenario("blackhole", "1, then 3 of 4 paths die silently", blackhole.measure,
