@@ -9,7 +9,7 @@ from enum import IntEnum
 from netns.governance.facts import Fact
 from netns.governance.model import Admission, Fungibility, PodSetAdmission, Quantities, Tried, plus
 from netns.placement.model import Assignment as Domains
-from netns.placement.model import Request
+from netns.placement.model import PlacementRequest
 
 
 class Mode(IntEnum):
@@ -100,7 +100,7 @@ class Attempt:
 class PodSetAssignment:
     """What a pod set could get."""
 
-    podset: Request
+    podset: PlacementRequest
     count: int
     requests: dict[str, int]
     flavors: dict[str, Chosen] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class PodSetAssignment:
 
 
 @dataclass(slots=True)
-class Assignment:
+class FlavorAssignment:
     """What a workload could get."""
 
     podsets: list[PodSetAssignment] = field(default_factory=list)

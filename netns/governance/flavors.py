@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from netns.governance.assignment import (
-    Assignment,
     Attempt,
     Chosen,
+    FlavorAssignment,
     Grade,
     Mode,
     PodSetAssignment,
@@ -26,9 +26,9 @@ from netns.governance.facts import EXCEEDS_MAX_QUOTA, NO_MATCHING_FLAVOR, WAITIN
 from netns.governance.model import (
     UNLIMITED,
     ClusterQueue,
-    Flavor,
     FlavorResource,
-    Group,
+    ResourceFlavor,
+    ResourceGroup,
     Tried,
     Workload,
     minus,
@@ -41,7 +41,7 @@ from netns.governance.topology import place_by_topology, why_not_topology
 from netns.inventory.nodes import PODS
 from netns.inventory.nodes import Node as Host
 from netns.placement.matching import AFFINITY, SELECTOR, why_not
-from netns.placement.model import Affinity, Request, Term
+from netns.placement.model import Affinity, PlacementRequest, Term
 
 Nominated = Mapping[str, Mapping[str, str]]
 """Flavors by pod set and resource."""
@@ -66,11 +66,11 @@ class Search:
     """Only these flavors."""
 
     last: Tried | None = None
-    _made: Assignment = field(default_factory=Assignment)
+    _made: FlavorAssignment = field(default_factory=FlavorAssignment)
 
-    def assign(self, counts: Sequence[int] | None = None) -> Assignment:
+    def assign(self, counts: Sequence[int] | None = None) -> FlavorAssignment:
         """Return the best assignment; `counts`: of pods, instead of all."""
-        self._made = made = Assignment()
+        self._made = made = FlavorAssignment()
         groups: dict[str, list[int]] = {}
         podsets = [
             self._podset(podset, None if counts is None else counts[i])
@@ -88,7 +88,7 @@ class Search:
         made.tried = self._tried(made)
         return made
 
-    def _podset(self, podset: Request, count: int | None) -> PodSetAssignment:
+    def _podset(self, podset: PlacementRequest, count: int | None) -> PodSetAssignment:
         count = self.workload.count_of(podset) if count is None else count
         requests = {resource: min(amount * count, UNLIMITED) for resource, amount in podset.requests.items()}
         if self.queue.group_of(PODS) is not None:
@@ -129,7 +129,7 @@ class Search:
 
     def _find(
         self,
-        group: Group,
+        group: ResourceGroup,
         resource: str,
         requests: Mapping[str, int],
         members: Sequence[PodSetAssignment],
@@ -219,7 +219,7 @@ class Search:
         fair = self.state.settings.fair_sharing is not None
         return self.queue.preemption.while_borrowing or (fair and self.queue.preemption.reclaim != "Never")
 
-    def _mismatch(self, name: str, members: Sequence[PodSetAssignment], group: Group) -> Fact | None:
+    def _mismatch(self, name: str, members: Sequence[PodSetAssignment], group: ResourceGroup) -> Fact | None:
         """Return why the pods cannot run on a flavor's nodes."""
         flavor = self.state.flavors.get(name)
         if flavor is None:
@@ -232,7 +232,7 @@ class Search:
                 return fact
         return None
 
-    def _tried(self, made: Assignment) -> Tried:
+    def _tried(self, made: FlavorAssignment) -> Tried:
         return Tried(
             tuple({res: chosen.tried for res, chosen in each.flavors.items()} for each in made.podsets),
             shape(self.workload, self.state.settings),
@@ -244,7 +244,7 @@ def still_valid(tried: Tried, state: State, workload: Workload) -> bool:
     return not state.settings.keep_scan or tried.shape == shape(workload, state.settings)
 
 
-def _pod_mismatch(podset: Request, flavor: Flavor) -> Fact | None:
+def _pod_mismatch(podset: PlacementRequest, flavor: ResourceFlavor) -> Fact | None:
     """Return why a pod may not run on the flavor's nodes, looking only at the labels that the flavor has."""
     keys = flavor.node_labels.keys()
     selector = {key: value for key, value in podset.node_selector.items() if key in keys}
@@ -266,7 +266,7 @@ def _pod_mismatch(podset: Request, flavor: Flavor) -> Fact | None:
     return Fact("untolerated_taint", flavor=flavor.name, taint=taint)
 
 
-def _merge(seen: dict[str, Attempt], attempts: Sequence[Attempt], group: Group, resource: str) -> None:
+def _merge(seen: dict[str, Attempt], attempts: Sequence[Attempt], group: ResourceGroup, resource: str) -> None:
     """Add what was looked at for a resource; a flavor of its group that was not, does not provide it."""
     for each in attempts:
         known = seen.get(each.flavor)
@@ -288,7 +288,7 @@ def _merge(seen: dict[str, Attempt], attempts: Sequence[Attempt], group: Group, 
             seen[name].facts += (Fact("not_provided", flavor=name, resource=resource),)
 
 
-def _overall(made: Assignment, queue: ClusterQueue) -> str:
+def _overall(made: FlavorAssignment, queue: ClusterQueue) -> str:
     """Return why a workload does not fit: per group the mildest reason, of all groups and pod sets the worst.
 
     Empty if no flavor is to blame: a resource that no group covers.

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from scripts.benches.case import Request
+from scripts.benches.case import CaseOptions
 from scripts.harness.steps import say, step
 
 SHOWN: Final = 5
@@ -18,7 +18,7 @@ SHOWN: Final = 5
 _SHOWN_CHARACTERS: Final = 4000
 
 
-def planned(request: Request, *, runs: int) -> int:
+def planned(request: CaseOptions, *, runs: int) -> int:
     """Return how many scenarios there are: those that are asked for, one if it is a seed's, otherwise `runs`."""
     return request.runs or (runs if request.seed is None else 1)
 

@@ -13,13 +13,13 @@ from typing import Any
 
 from netns.inventory.nodes import Node, Taint
 from netns.placement.model import (
-    Assignment,
     DomainAssignment,
-    Flavor,
+    PlacementRequest,
     Profile,
-    Request,
     Slice,
     Toleration,
+    TopologyAssignment,
+    TopologyFlavor,
     Unplaceable,
     Usage,
 )
@@ -53,13 +53,13 @@ def usage(case: Json) -> list[Usage]:
     return [Usage(each["requests"], node=each["node"]) for each in case["non_tas_pods"] if each["phase"] not in ENDED]
 
 
-def requests(case: Json) -> list[Request]:
+def requests(case: Json) -> list[PlacementRequest]:
     return [_request(each) for each in case["podsets"]]
 
 
-def _request(each: Json) -> Request:
+def _request(each: Json) -> PlacementRequest:
     topology = each["topology"]
-    return Request(
+    return PlacementRequest(
         name=each["name"],
         count=each["count"],
         requests=each["requests"],
@@ -72,15 +72,15 @@ def _request(each: Json) -> Request:
     )
 
 
-def assignment(each: Json) -> Assignment:
-    return Assignment(
+def assignment(each: Json) -> TopologyAssignment:
+    return TopologyAssignment(
         tuple(each["levels"]),
         tuple(DomainAssignment(tuple(domain["values"]), domain["count"]) for domain in each["domains"]),
     )
 
 
-def flavor(case: Json) -> Flavor:
-    return Flavor(node_labels=case["flavor_node_labels"])
+def flavor(case: Json) -> TopologyFlavor:
+    return TopologyFlavor(node_labels=case["flavor_node_labels"])
 
 
 def facts(found: Unplaceable, expected: Json) -> dict[str, Any]:

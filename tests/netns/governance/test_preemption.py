@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from netns.governance import cycle
-from netns.governance.model import Cohort, Condition, Preemption, Quota
+from netns.governance.model import Cohort, Preemption, Quota, WorkloadCondition
 from netns.governance.partial import largest_counts
-from netns.placement.model import Request
+from netns.placement.model import PlacementRequest
 from tests.netns.governance_world import ANY, LOWER, admitted, once, preempted, queue, reasons, runs, waits, world
 
 
@@ -63,7 +63,10 @@ def test_a_queue_within_its_quota_loses_nothing() -> None:
     [
         ({"priority": 0}, {"priority": 1}),
         ({"since": 9.0}, {"since": 1.0}),
-        ({"conditions": {"Evicted": Condition(status=True, reason="Preempted")}, "priority": 1}, {"priority": 0}),
+        (
+            {"conditions": {"Evicted": WorkloadCondition(status=True, reason="Preempted")}, "priority": 1},
+            {"priority": 0},
+        ),
     ],
 )
 def test_the_order_of_candidates(first: dict, second: dict) -> None:  # type: ignore[type-arg]
@@ -126,7 +129,7 @@ def test_who_cannot_preempt_books_its_quota() -> None:
 
 
 def test_partial_admission_takes_the_most_that_fits() -> None:
-    podset = Request("main", 10, {"cpu": 1}, min_count=2)
+    podset = PlacementRequest("main", 10, {"cpu": 1}, min_count=2)
     state = world(queue("q", Quota(6), None))
     waits(state, "in", "q", podsets=(podset,))
     (found,) = once(state).admitted

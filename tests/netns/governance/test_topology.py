@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from netns.governance import State
-from netns.governance.model import Flavor, Group, Preemption, Quota
+from netns.governance.model import Preemption, Quota, ResourceFlavor, ResourceGroup
 from netns.governance.room import Room
 from netns.inventory.fabric_layers import nodes_of
 from netns.inventory.layers import levels_of
-from netns.placement.model import DEFAULT_FLAVOR, Request
+from netns.placement.model import DEFAULT_FLAVOR, PlacementRequest
 from netns.topology.model import leaf_spine
 from tests.netns.governance_world import admitted, group, once, preempted, queue, reasons, settle, waits, world
 
@@ -23,12 +23,12 @@ REQUIRED = {"mode": "required", "level": LEAF}
 
 def _world(quota: int = 8, **more: object) -> State:
     room = Room(NODES, levels=LEVELS, flavor=DEFAULT_FLAVOR)
-    flavors = [Flavor("f", topology="fabric")]
+    flavors = [ResourceFlavor("f", topology="fabric")]
     return world(queue("q", quota, None, **more), flavors=flavors, rooms={"f": room})
 
 
-def _podset(count: int, mode: str = "required") -> tuple[Request, ...]:
-    return (Request("main", count, {"cpu": 1}, mode, LEAF),)  # type: ignore[arg-type]
+def _podset(count: int, mode: str = "required") -> tuple[PlacementRequest, ...]:
+    return (PlacementRequest("main", count, {"cpu": 1}, mode, LEAF),)  # type: ignore[arg-type]
 
 
 def _leaves(state: State, name: str) -> set[str]:
@@ -78,7 +78,7 @@ def test_who_takes_the_leaf_is_preempted_though_quota_is_left() -> None:
 
 def test_a_pod_set_without_a_wish_may_use_a_queue_of_topologies() -> None:
     state = _world()
-    waits(state, "any", "q", podsets=(Request("main", 6, {"cpu": 1}),))
+    waits(state, "any", "q", podsets=(PlacementRequest("main", 6, {"cpu": 1}),))
     assert admitted(once(state)) == ["any"]
     assert len(_leaves(state, "any")) == 2
 
@@ -104,13 +104,13 @@ def test_room_comes_back() -> None:
     ],
 )
 def test_why_a_flavor_is_not_for_a_job(flavor: str | None, wish: dict[str, Any], *, rooms: bool, why: str) -> None:
-    flavors = [Flavor("f", topology=flavor), Flavor("g")]
-    groups = (group(f=8), Group(("gpu",), (("g", {"gpu": Quota(8)}),)))
+    flavors = [ResourceFlavor("f", topology=flavor), ResourceFlavor("g")]
+    groups = (group(f=8), ResourceGroup(("gpu",), (("g", {"gpu": Quota(8)}),)))
     state = world(
         queue("q", cohort=None, groups=groups),
         flavors=flavors,
         rooms={"f": Room(NODES, levels=LEVELS, flavor=DEFAULT_FLAVOR)} if rooms else {},
     )
-    waits(state, "in", "q", podsets=(Request("main", 1, {"cpu": 1}, **wish),))
+    waits(state, "in", "q", podsets=(PlacementRequest("main", 1, {"cpu": 1}, **wish),))
     (waiting,) = once(state).waiting
     assert why in waiting.message

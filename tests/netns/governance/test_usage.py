@@ -6,14 +6,14 @@ import math
 
 from netns.governance import Settings
 from netns.governance.settings import UsageSharing
-from netns.governance.usage import Ledger
+from netns.governance.usage import UsageLedger
 from tests.netns.governance_world import ANY, admitted, once, preempted, queue, runs, waits, world
 
 SHARING = UsageSharing(half_life_s=600, sampling_s=300, resource_weights={"gpu": 4.0})
 
 
 def test_the_value_of_a_local_queue() -> None:
-    ledger = Ledger(SHARING)
+    ledger = UsageLedger(SHARING)
     ledger.used["n/a"] = {"cpu": 8000, "gpu": 2}
     assert ledger.value("n/a", weight=2.0) == (8 + 4 * 2) / 2
     assert ledger.value("n/a", weight=0) == math.inf

@@ -9,7 +9,7 @@ import pytest
 from netns.errors import JobError
 from netns.inventory.nodes import HOSTNAME_LABEL, layer_label
 from netns.placement.job import Job, read_job
-from netns.placement.model import Affinity, Expression, Request, Slice, Term, Toleration
+from netns.placement.model import Affinity, Expression, PlacementRequest, Slice, Term, Toleration
 
 SMALL = "name: a\nranks: 4\ncommand: [x]\n"
 FULL = """
@@ -41,7 +41,7 @@ def test_read_job__everything(file: Path) -> None:
     job = read(file, FULL)
     assert job.command == ("python3", "ring.py", "--verify")
     assert job.requests() == (
-        Request(
+        PlacementRequest(
             name="allreduce",
             count=8,
             requests={"cpu": 500, "memory": 2**30, "nvidia.com/gpu": 1},
