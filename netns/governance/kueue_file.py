@@ -51,10 +51,9 @@ class _Open(_Object):
 
 def _weight(value: Any) -> Any:
     try:
-        found = parse_quantity(value, resource="cpu") / 1000
+        return parse_quantity(value, resource="cpu") / 1000
     except QuantityError as error:
         raise ValueError(f"{value!r} is no weight") from error
-    return found
 
 
 Weight = Annotated[float, BeforeValidator(_weight)]
@@ -68,12 +67,6 @@ class _Metadata(_Open):
 
 class _FairSharing(_Object):
     weight: Weight = 1.0
-
-    @model_validator(mode="after")
-    def _sensible(self) -> _FairSharing:
-        if self.weight < 0:
-            raise ValueError("weight: less than 0")
-        return self
 
 
 class _Resource(_Object):
