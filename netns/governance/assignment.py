@@ -8,8 +8,8 @@ from enum import IntEnum
 
 from netns.governance.facts import Fact
 from netns.governance.model import Admission, Fungibility, PodSetAdmission, Quantities, Tried, plus
-from netns.placement.model import Assignment as Domains
 from netns.placement.model import PlacementRequest
+from netns.placement.model import TopologyAssignment as Domains
 
 
 class Mode(IntEnum):
