@@ -160,18 +160,6 @@ def test_tun__tcp_over_a_pair(offload: Offload) -> None:
         assert kinds == {GSO_NONE} | {kind for bit, kind in wanted if bit in offload}
 
 
-def test_set_offload__while_a_connection_runs() -> None:
-    with pair_of_tuns() as pair:
-        send_over_tcp(pair, version=4, megabytes=1)
-        assert max(length for length, _ in pair.cable.heads) > 1500
-        for tun in pair.tuns:
-            tun.set_offload(tun.offload & ~TSO)
-            assert tun.offload == Offload.CHECKSUM | USO
-        pair.cable.heads.clear()
-        send_over_tcp(pair, version=4, megabytes=1)
-        assert max(length for length, _ in pair.cable.heads) <= 1500
-
-
 @pytest.mark.parametrize("version", [4, 6])
 @pytest.mark.parametrize("offload", [ALL_OFFLOAD, ALL_OFFLOAD & ~USO, NO_OFFLOAD], ids=str)
 def test_tun__udp_segments(offload: Offload, version: int) -> None:
@@ -306,8 +294,6 @@ def test_tun__deleted_while_in_use(netns: str, queues: int) -> None:
                 tun.read_into(memoryview(bytearray(100)), queue=queue)
             with pytest.raises(InterfaceGoneError):
                 tun.write((HEADER, IPV4), queue=queue)
-        with pytest.raises(InterfaceGoneError):
-            tun.set_offload(NO_OFFLOAD)
         with pytest.raises(InterfaceGoneError):
             _ = tun.name
 
