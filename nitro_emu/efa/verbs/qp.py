@@ -16,7 +16,6 @@ from nitro_emu.efa.abi import commands, enums, io, limits, memory, replies
 from nitro_emu.efa.abi.enums import QpState
 from nitro_emu.efa.verbs.context import Queues
 from nitro_emu.efa.verbs.cq import CompletionQueue
-from nitro_emu.efa.verbs.link import expect
 from nitro_emu.efa.verbs.qp_rules import SendRules, check_transition
 from nitro_emu.efa.verbs.recv_queue import RecvQueue
 from nitro_emu.efa.verbs.request_ids import Numbers, U64Array
@@ -84,9 +83,7 @@ class QueuePair(Resource):
             uar=context.link.uar,
             sl=options.service_level,
         )
-        reply, (fd,) = context.link.create(
-            command, kind=replies.CreateQpReply, fds=1, destroy=lambda made: commands.DestroyQp(made.qp_handle)
-        )
+        reply, (fd,) = context.link.create(command, receives=1, destroy=lambda made: commands.DestroyQp(made.qp_handle))
         self.handle, self.number = reply.qp_handle, reply.qp_num
         self.rules = SendRules(context.link, signal_all=options.signal_all, ops=options.send_ops)
         self._forget: Callable[[], object] = lambda: None  # `release` may be called from now on: its link has this one
@@ -131,7 +128,7 @@ class QueuePair(Resource):
     def query(self) -> replies.QueryQpReply:
         """Ask the card for the state. Raises VerbsError."""
         self._check()
-        return expect(self._link.ask(commands.QueryQp(self.handle)), kind=replies.QueryQpReply)
+        return self._link.ask(commands.QueryQp(self.handle))
 
     def modify(
         self,
@@ -165,7 +162,7 @@ class QueuePair(Resource):
         if rnr_retry is not None and not self.pd.context.attributes.caps & enums.DeviceCap.RNR_RETRY:
             raise VerbsError(errno.EOPNOTSUPP, "this device has no rnr_retry")
         values = [int(value or 0) for value in given.values()]
-        self._link.do(commands.ModifyQp(int(mask), self.handle, *values))
+        self._link.ask(commands.ModifyQp(int(mask), self.handle, *values))
         if state is not None:
             self._enter(state)
 
