@@ -5,6 +5,7 @@ Exit status 0: done; 1: it failed, or the log does not match; 2: wrong usage. Er
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import os
@@ -23,12 +24,11 @@ from netns.base.output import print_json
 from netns.base.printable import printable
 from netns.base.program import Program, version_option
 from netns.base.tables import count, print_table, table
-from nitro_emu.chip.chip import Chip, utc_now
+from nitro_emu.chip.chip import BootState, Chip, utc_now
 from nitro_emu.chip.client import ChipClient
 from nitro_emu.chip.messages import CHIP_SOCKET
 from nitro_emu.chip.pcrs import PcrEvent, event_untrusted, replay
 from nitro_emu.chip.server import ChipServer, locked
-from nitro_emu.chip.states import BootState
 from nitro_emu.chip.store import ChipStore
 from nitro_emu.cli.tables import print_fields
 from nitro_emu.command import STATUSES
@@ -210,7 +210,7 @@ def status(*, directory: Path, as_json: bool) -> None:
 def _ask_status(directory: Path) -> dict[str, Any]:
     """Return the status as JSON has it. Raises TrustError."""
     with ChipClient.connect(directory) as client:
-        found = client.status()
+        found = asyncio.run(client.status())
     pcrs = found.get("pcrs")
     if not isinstance(pcrs, dict) or not all(isinstance(value, bytes) for value in pcrs.values()):
         raise TrustError("the chip's status has no registers; it is of another version: restart it")
