@@ -10,7 +10,7 @@ from tests.nitro_emu.efa.verbs.fake_card import FakeCard
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "nitro_emu/efa/pyverbs"))
 
-from tests.nitro_emu.efa.pyverbs.objects import ctx, rig  # noqa: E402, F401 - pyverbs is found from here on; fixtures
+from tests.nitro_emu.efa.pyverbs.objects import ctx, rig  # noqa: F401 - pyverbs is found from here on; fixtures
 
 
 @pytest.fixture
