@@ -13,10 +13,9 @@ from nitro_emu.ebs.attachment import ask
 from nitro_emu.errors import ConfigError
 from srd.secure.keys import create
 from tests.nitro_emu.cards import running_card
-from tests.nitro_emu.processes import loopback_vf
 from tests.nitro_emu.ebs.nbd.client import READ, WRITE, Client
 from tests.nitro_emu.ebs.volume_processes import command, volume_servers
-from tests.nitro_emu.processes import card_file
+from tests.nitro_emu.processes import card_file, loopback_vf
 from tests.patience import until
 from tests.programs import run_to_end
 
