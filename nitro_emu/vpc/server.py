@@ -227,6 +227,7 @@ class ControlPlane:
         self._report = report
         self._watch_s = watch_s
         self._timeout_s = timeout_s
+        self._status = look(path)  # of what was read last, or before
         self._content = read(path)
         self._supply = _Supply(parse(self._content, name=str(path)), signer=signer)
         self._complaint = ""
@@ -254,12 +255,12 @@ class ControlPlane:
 
     async def _watch(self) -> None:
         """Read the file when somebody has asked for that, or when it has changed, and is the same at two looks."""
-        last = taken = look(self._path)
+        last = self._status
         while True:
             asked = await self._is_asked()
             status = look(self._path)
-            if asked or status == last != taken:
-                taken = status
+            if asked or status == last != self._status:
+                self._status = status
                 await self._load(asked=asked)
             last = status
 

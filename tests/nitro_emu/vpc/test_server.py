@@ -381,9 +381,9 @@ async def test_file_that_is_still_being_written_is_not_read(plane: Plane, monkey
         reads.append(path)
         return path.read_bytes()
 
-    monkeypatch.setattr(server, "look", growing)
     async with plane.card("card-1") as one, plane.run():
         await one.next()
+        monkeypatch.setattr(server, "look", growing)
         monkeypatch.setattr(server, "read", counting_read)
         withdraw(plane.content)
         plane.write()
