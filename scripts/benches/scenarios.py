@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from scripts.benches.case import Case, Request
+from scripts.benches.case import Case, CaseOptions
 from scripts.benches.cases import (
     blackhole,
     chaos,
@@ -38,10 +38,10 @@ def scenario(
     `measure` takes a seed and how long to measure, in virtual time. `seconds`: by default; 0: its messages decide.
     """
 
-    def seeds(request: Request) -> Sequence[int]:
+    def seeds(request: CaseOptions) -> Sequence[int]:
         return SEEDS if request.seed is None else (request.seed,)
 
-    def rounds(request: Request) -> Iterator[Round]:
+    def rounds(request: CaseOptions) -> Iterator[Round]:
         for seed in seeds(request):
             try:
                 yield measure(seed, request.seconds or seconds)

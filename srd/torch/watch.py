@@ -55,7 +55,7 @@ def _ours(sock: socket.socket) -> socket.socket:
     return sock
 
 
-class Watch:
+class RankWatch:
     """One rank's end. Used on the loop's thread alone."""
 
     def __init__(self, host: str, *, token: str = "") -> None:

@@ -45,20 +45,20 @@ _COMPLAINTS: Final = ("Traceback", "internal error", "Exception in callback")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FreeAddress:
     """An address of this machine that nobody else uses."""
 
     host: str
     port: int
 
 
-def free_place() -> Place:
+def free_place() -> FreeAddress:
     """Return an address of 127/8 with a free port: other cards may run on this machine."""
     draw = random.SystemRandom()
     host = f"127.{draw.randrange(1, 255)}.{draw.randrange(256)}.{draw.randrange(1, 255)}"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind((host, 0))
-        return Place(host, sock.getsockname()[1])
+        return FreeAddress(host, sock.getsockname()[1])
 
 
 def start_card(group: ProcessGroup, directory: Path) -> Process:
