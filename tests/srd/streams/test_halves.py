@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import islice
 
 import pytest
 from hypothesis import given
@@ -38,8 +39,8 @@ def taken(half: ReceiveHalf) -> bytes:
 
 
 def granted(half: ReceiveHalf) -> list[int]:
-    """The limits that it has to tell."""
-    return [grant.offset for grant in iter(half.next_limit, None)]
+    """The limits that it has to tell: one, or none."""
+    return [grant.offset for grant in islice(iter(half.next_limit, None), 2)]
 
 
 # -- sending --------------------------------------------------------------------------------------------------------
