@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from srd.file_transfer.inbox import TransferSessions
+from srd.file_transfer.sessions import TransferSessions
 from tests.small_file_system import mounted
 from tests.srd.file_transfer.ends import into
 
@@ -23,7 +23,7 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def inbox(output: Path) -> Iterator[TransferSessions]:
+def sessions(output: Path) -> Iterator[TransferSessions]:
     """What receives into the directory, and replaces nothing there."""
     with closing(into(output)) as made:
         yield made

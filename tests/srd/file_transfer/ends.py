@@ -12,11 +12,11 @@ from blake3 import blake3
 
 from srd.file_transfer.digests import chunk_digest
 from srd.file_transfer.directory import Directory
-from srd.file_transfer.inbox import TransferSessions
 from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE, Offer, decode_untrusted, encode
 from srd.file_transfer.receiving import FileReceiver
 from srd.file_transfer.sending import FileSender
-from srd.file_transfer.watcher import Received, Watcher
+from srd.file_transfer.sessions import TransferSessions
+from srd.file_transfer.watcher import ReceivedFile, Watcher
 from srd.peer import Peer
 from tests.patience import PATIENCE_S
 from tests.srd.loopback import PLAIN, SMALL, content, pair, receive, send
@@ -52,7 +52,7 @@ class Record(Watcher):
 
     def __init__(self, *, on_resume: Callable[[Offer], None] = lambda _: None) -> None:
         self.resumed: list[tuple[Offer, int]] = []
-        self.received: list[Received] = []
+        self.received: list[ReceivedFile] = []
         self.identical: list[str] = []
         self.failures: list[tuple[str, Exception, bool]] = []
         self.lost: list[tuple[Exception, list[tuple[Offer, bool]]]] = []
@@ -64,7 +64,7 @@ class Record(Watcher):
         self.resumed.append((offer, resumed_bytes))
         self._on_resume(offer)
 
-    def on_received(self, received: Received) -> None:
+    def on_received(self, received: ReceivedFile) -> None:
         self.received.append(received)
 
     def on_identical(self, offer: Offer, digest: str) -> None:  # noqa: ARG002
@@ -89,7 +89,7 @@ def into(directory: Path, *, overwrite: bool = False) -> TransferSessions:
 
 @asynccontextmanager
 async def session(
-    inbox: TransferSessions,
+    sessions: TransferSessions,
     *,
     mapped: bool = False,
     on_resume: Callable[[Offer], None] = lambda _: None,
@@ -99,7 +99,7 @@ async def session(
     async with pair(config=PLAIN if mapped else SMALL) as (_, _, here, there):
         sender = FileSender(here, mapped=mapped, retry_for_s=retry_for_s, sender=OFFER["sender"])
         record = Record(on_resume=on_resume)
-        receiving = asyncio.ensure_future(FileReceiver(there, inbox=inbox, watcher=record).receive())
+        receiving = asyncio.ensure_future(FileReceiver(there, sessions=sessions, watcher=record).receive())
         try:
             yield sender, record
         finally:
@@ -111,18 +111,18 @@ async def session(
 
 @asynccontextmanager
 async def ends(output: Path, *, overwrite: bool = False, **options: Any) -> AsyncIterator[tuple[FileSender, Record]]:
-    """Give the ends of a session that has its inbox to itself."""
-    with closing(into(output, overwrite=overwrite)) as inbox:
-        async with session(inbox, **options) as both:
+    """Give the ends of a session that has its sessions to itself."""
+    with closing(into(output, overwrite=overwrite)) as sessions:
+        async with session(sessions, **options) as both:
             yield both
 
 
 @asynccontextmanager
-async def scripted(inbox: TransferSessions) -> AsyncIterator[tuple[Peer, Ended, Record]]:
-    """Give (a scripted sender's peer, the receiver's future, its record); any number may share an inbox."""
+async def scripted(sessions: TransferSessions) -> AsyncIterator[tuple[Peer, Ended, Record]]:
+    """Give (a scripted sender's peer, the receiver's future, its record); any number may share its sessions."""
     async with pair() as (_, _, here, there):
         record = Record()
-        future = asyncio.ensure_future(FileReceiver(there, inbox=inbox, watcher=record).receive())
+        future = asyncio.ensure_future(FileReceiver(there, sessions=sessions, watcher=record).receive())
         try:
             yield here, future, record
         finally:
@@ -133,8 +133,8 @@ async def scripted(inbox: TransferSessions) -> AsyncIterator[tuple[Peer, Ended, 
 
 @asynccontextmanager
 async def receiving(output: Path, *, overwrite: bool = False) -> AsyncIterator[tuple[Peer, Ended, Record]]:
-    with closing(into(output, overwrite=overwrite)) as inbox:
-        async with scripted(inbox) as ends:
+    with closing(into(output, overwrite=overwrite)) as sessions:
+        async with scripted(sessions) as ends:
             yield ends
 
 

@@ -15,12 +15,12 @@ import pytest
 
 from srd.errors import PeerError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
-from srd.file_transfer.inbox import TransferSessions
-from srd.file_transfer.outgoing import Outgoing
+from srd.file_transfer.outgoing import OutgoingFile
 from srd.file_transfer.pipe_source import PipeSource
 from srd.file_transfer.protocol import CHUNK_BYTES, MAX_PIPE_CHUNKS, PIPE_WINDOW, Offer
 from srd.file_transfer.read_ahead import BATCHES
-from srd.file_transfer.sending import FileEnd, FileSender, Sent
+from srd.file_transfer.sending import FileEnd, FileSender, SentFile
+from srd.file_transfer.sessions import TransferSessions
 from srd.file_transfer.standard_output import StandardOutput
 from srd.peer import Peer
 from srd.proto.wire.status import Status
@@ -88,18 +88,20 @@ def standard_output(*, is_open: bool = True) -> Iterator[tuple[TransferSessions,
     """Give what receives to a pipe as standard output, which is closed behind the block, and the pipe's reader."""
     reading, writing = os.pipe()
     place, reader = StandardOutput(writing), Reader(reading, is_open=is_open)
-    inbox = TransferSessions(place)
+    sessions = TransferSessions(place)
     try:
-        yield inbox, reader
+        yield sessions, reader
     finally:
         reader.gate.set()
         place.stop()
-        inbox.close()
+        sessions.close()
         os.close(writing)
 
 
 @contextmanager
-def outgoing(payload: bytes | None = None, *, name: str = "-") -> Iterator[tuple[Outgoing, Callable[[bytes], None]]]:
+def outgoing(
+    payload: bytes | None = None, *, name: str = "-"
+) -> Iterator[tuple[OutgoingFile, Callable[[bytes], None]]]:
     """Give a pipe to send, and what writes into it: `payload` and its end, or pieces; an empty one is the end."""
     reading, writing = os.pipe()
     pieces: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -117,7 +119,7 @@ def outgoing(payload: bytes | None = None, *, name: str = "-") -> Iterator[tuple
     if payload is not None:
         pieces.put(payload)
         pieces.put(b"")
-    file = Outgoing(Path("-"), name, transfer=TRANSFER, pipe_fd=reading)
+    file = OutgoingFile(Path("-"), name, transfer=TRANSFER, pipe_fd=reading)
     try:
         yield file, pieces.put
     finally:
@@ -127,15 +129,15 @@ def outgoing(payload: bytes | None = None, *, name: str = "-") -> Iterator[tuple
         writer.join(PATIENCE_S)
 
 
-def read_chunks(file: Outgoing) -> int:
+def read_chunks(file: OutgoingFile) -> int:
     return 0 if file.source is None else file.source.hashed_chunks
 
 
-def taken_chunks(file: Outgoing) -> int:
+def taken_chunks(file: OutgoingFile) -> int:
     return file.source._taken if isinstance(file.source, PipeSource) else 0
 
 
-async def send(sender: FileSender, *files: Outgoing) -> list[FileEnd]:
+async def send(sender: FileSender, *files: OutgoingFile) -> list[FileEnd]:
     outcomes: list[FileEnd] = []
     await asyncio.wait_for(
         sender.send_all(files, on_end=lambda _, outcome: outcomes.append(outcome)), timeout=PATIENCE_S
@@ -162,11 +164,11 @@ async def last_answer(sender: Peer) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, CHUNK_BYTES, 3 * CHUNK_BYTES + 7, (PIPE_WINDOW + 9) * CHUNK_BYTES])
-async def test_pipe__into_a_directory(inbox: TransferSessions, output: Path, size_bytes: int) -> None:
+async def test_pipe__into_a_directory(sessions: TransferSessions, output: Path, size_bytes: int) -> None:
     payload = content(size_bytes, seed=1)
-    async with session(inbox) as (sender, record):
+    async with session(sessions) as (sender, record):
         with outgoing(payload, name="sub/a.tar") as (file, _):
-            assert await send(sender, file) == [Sent("sub/a.tar", size_bytes, "blake3", digest_of(payload))]
+            assert await send(sender, file) == [SentFile("sub/a.tar", size_bytes, "blake3", digest_of(payload))]
     (received,) = record.received
     assert (received.size, received.digest, received.path) == (size_bytes, digest_of(payload), output / "sub/a.tar")
     assert (output / "sub/a.tar").read_bytes() == payload
@@ -177,11 +179,11 @@ async def test_pipe__into_a_directory(inbox: TransferSessions, output: Path, siz
 @pytest.mark.parametrize("is_pipe", [True, False])
 async def test_standard_output__takes_a_pipe_or_a_file(tmp_path: Path, size_bytes: int, *, is_pipe: bool) -> None:
     payload = content(size_bytes, seed=1)
-    with standard_output() as (inbox, reader):
-        async with session(inbox) as (sender, record):
+    with standard_output() as (sessions, reader):
+        async with session(sessions) as (sender, record):
             if is_pipe:
                 with outgoing(payload) as (file, _):
-                    assert await send(sender, file) == [Sent("-", size_bytes, "blake3", digest_of(payload))]
+                    assert await send(sender, file) == [SentFile("-", size_bytes, "blake3", digest_of(payload))]
             else:
                 await sender.send(file_of(tmp_path, size_bytes, seed=1))
         (received,) = record.received
@@ -189,27 +191,29 @@ async def test_standard_output__takes_a_pipe_or_a_file(tmp_path: Path, size_byte
     assert reader.all() == payload
 
 
-async def test_pipe__is_sent_after_files_and_directories(tmp_path: Path, inbox: TransferSessions, output: Path) -> None:
+async def test_pipe__is_sent_after_files_and_directories(
+    tmp_path: Path, sessions: TransferSessions, output: Path
+) -> None:
     path = file_of(tmp_path, 2 * CHUNK_BYTES + 1)
-    async with session(inbox) as (sender, record):
+    async with session(sessions) as (sender, record):
         with outgoing(b"abc", name="b") as (pipe, _):
-            file, directory = Outgoing(path, "d/a.bin", transfer="1" * 32), Outgoing(tmp_path, "d")
+            file, directory = OutgoingFile(path, "d/a.bin", transfer="1" * 32), OutgoingFile(tmp_path, "d")
             outcomes = await send(sender, pipe, directory, file)
-            assert [outcome.name for outcome in outcomes if isinstance(outcome, Sent)] == ["d/a.bin", "d", "b"]
+            assert [outcome.name for outcome in outcomes if isinstance(outcome, SentFile)] == ["d/a.bin", "d", "b"]
     assert record.done == 1
     assert ((output / "b").read_bytes(), (output / "d/a.bin").read_bytes()) == (b"abc", path.read_bytes())
 
 
 async def test_pipe__a_line_arrives_while_it_is_open() -> None:
     """Nothing waits for a full chunk."""
-    with standard_output() as (inbox, reader), outgoing() as (file, write):
-        async with session(inbox) as (sender, _):
+    with standard_output() as (sessions, reader), outgoing() as (file, write):
+        async with session(sessions) as (sender, _):
             sending = asyncio.ensure_future(send(sender, file))
             for number in range(1, 4):
                 write(b"a line\n")
                 await asyncio.to_thread(reader.wait_for, number * 7)
             write(b"")
-            assert isinstance((await sending)[0], Sent)
+            assert isinstance((await sending)[0], SentFile)
     assert reader.all() == b"a line\n" * 3
 
 
@@ -227,14 +231,14 @@ async def test_standard_output__a_reader_that_pauses_holds_the_sender_up(monkeyp
 
     monkeypatch.setattr(FileSender, "_post", watched)
     payload = content(2 * PIPE_WINDOW * CHUNK_BYTES, seed=2)
-    with standard_output(is_open=False) as (inbox, reader), outgoing(payload) as (file, _):
-        async with session(inbox) as (sender, _):
+    with standard_output(is_open=False) as (sessions, reader), outgoing(payload) as (file, _):
+        async with session(sessions) as (sender, _):
             sending = asyncio.ensure_future(send(sender, file))
             await until(lambda: read_chunks(file) > PIPE_WINDOW + BATCHES)
             assert isinstance(file.source, PipeSource)
             assert file.source.hashed_chunks == PIPE_WINDOW + BATCHES + 1
             reader.gate.set()
-            assert isinstance((await sending)[0], Sent)
+            assert isinstance((await sending)[0], SentFile)
     assert reader.all() == payload
     assert max(beyond) < PIPE_WINDOW
 
@@ -242,8 +246,8 @@ async def test_standard_output__a_reader_that_pauses_holds_the_sender_up(monkeyp
 async def test_standard_output__a_reader_that_leaves_bad_flow() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    with closing(TransferSessions(StandardOutput(writing))) as inbox, outgoing(b"abc") as (file, _):
-        async with session(inbox, retry_for_s=60) as (sender, record):
+    with closing(TransferSessions(StandardOutput(writing))) as sessions, outgoing(b"abc") as (file, _):
+        async with session(sessions, retry_for_s=60) as (sender, record):
             (outcome,) = await send(sender, file)
     assert str(outcome) == "the receiver's standard output was closed by its reader"
     assert not isinstance(outcome, TransferInterruptedError)
@@ -263,11 +267,11 @@ async def interrupted(sender: FileSender, sending: asyncio.Future[list[FileEnd]]
 
 
 @pytest.mark.parametrize("has_directory", [True, False])
-async def test_pipe__the_next_attempt_resumes(inbox: TransferSessions, output: Path, *, has_directory: bool) -> None:
+async def test_pipe__the_next_attempt_resumes(sessions: TransferSessions, output: Path, *, has_directory: bool) -> None:
     """What was taken is not sent again; what was read and not taken is."""
     payload = content(9 * CHUNK_BYTES + 5, seed=4)
     with standard_output() as (to_reader, reader), outgoing(name="a.tar") as (file, write):
-        place = inbox if has_directory else to_reader
+        place = sessions if has_directory else to_reader
         async with session(place, retry_for_s=60) as (sender, record):
             sending = asyncio.ensure_future(send(sender, file))
             write(payload[: 5 * CHUNK_BYTES])
@@ -277,7 +281,7 @@ async def test_pipe__the_next_attempt_resumes(inbox: TransferSessions, output: P
         async with session(place, retry_for_s=60) as (sender, record):
             write(payload[5 * CHUNK_BYTES :])
             write(b"")
-            assert await send(sender, file) == [Sent("a.tar", len(payload), "blake3", digest_of(payload))]
+            assert await send(sender, file) == [SentFile("a.tar", len(payload), "blake3", digest_of(payload))]
         assert [resumed_bytes for _, resumed_bytes in record.resumed] == [5 * CHUNK_BYTES]
     assert (output / "a.tar").read_bytes() == payload if has_directory else reader.all() == payload
     assert names(output) == (["a.tar"] if has_directory else [])
@@ -297,10 +301,10 @@ async def test_pipe__a_restarted_receiver_has_lost_it_bad_flow(output: Path) -> 
         write(b"")
 
 
-async def test_pipe__a_received_one_is_confirmed_again(inbox: TransferSessions, output: Path) -> None:
+async def test_pipe__a_received_one_is_confirmed_again(sessions: TransferSessions, output: Path) -> None:
     """The sender lost its peer before the answer."""
     for chunks_there in (0, 5):
-        async with scripted(inbox) as (sender, future, record):
+        async with scripted(sessions) as (sender, future, record):
             accepted = await begin(sender, NAMED, chunk_bytes=1024)
             assert accepted == {"file": 0, "chunks": chunks_there, "in_order": True}
             if not chunks_there:
@@ -313,17 +317,17 @@ async def test_pipe__a_received_one_is_confirmed_again(inbox: TransferSessions, 
     assert names(output) == ["a.tar"]
 
 
-async def test_expire__of_a_pipe_removes_it(inbox: TransferSessions, output: Path) -> None:
-    async with scripted(inbox) as (sender, _, record):
+async def test_expire__of_a_pipe_removes_it(sessions: TransferSessions, output: Path) -> None:
+    async with scripted(sessions) as (sender, _, record):
         await begin(sender, NAMED, chunk_bytes=1024, retry_for_s=60)
         await put_file(sender, FIVE, chunk_bytes=1024, indices=[0])
         await send_control(sender, "abort", reason="a chunk failed", again=True)
         await until(lambda: record.lost)
-        assert await inbox.expire(TRANSFER) is None  # too early
+        assert await sessions.expire(TRANSFER) is None  # too early
         assert len(names(output)) == 1
-        offer, store, _ = inbox._kept[TRANSFER]
-        inbox._kept[TRANSFER] = (offer, store, 0.0)
-        expired = await inbox.expire(TRANSFER)
+        offer, store, _ = sessions._kept[TRANSFER]
+        sessions._kept[TRANSFER] = (offer, store, 0.0)
+        expired = await sessions.expire(TRANSFER)
         assert expired is not None
         assert expired.name == "a.tar"
         assert names(output) == []
@@ -332,8 +336,10 @@ async def test_expire__of_a_pipe_removes_it(inbox: TransferSessions, output: Pat
 # -- senders that lie -----------------------------------------------------------------------------------------------
 
 
-async def test_pipe__without_a_name_is_refused_with_the_remedy_bad_flow(inbox: TransferSessions, output: Path) -> None:
-    async with scripted(inbox) as (sender, _, record):
+async def test_pipe__without_a_name_is_refused_with_the_remedy_bad_flow(
+    sessions: TransferSessions, output: Path
+) -> None:
+    async with scripted(sessions) as (sender, _, record):
         refused = await begin(sender, PIPE)
         assert refused["reason"].endswith("needs a name in the receiver's directory: add --name NAME to srd send")
         assert len(record.failures) == 1
@@ -341,8 +347,8 @@ async def test_pipe__without_a_name_is_refused_with_the_remedy_bad_flow(inbox: T
 
 
 async def test_standard_output__two_files_are_refused_with_the_remedy_bad_flow() -> None:
-    with standard_output() as (inbox, reader):
-        async with scripted(inbox) as (sender, _, record):
+    with standard_output() as (sessions, reader):
+        async with scripted(sessions) as (sender, _, record):
             refused = await begin(sender, files_left=1)
             assert (refused["kind"], refused["again"]) == ("refuse", False)
             assert "takes one file; send an archive: tar c DIRECTORY | srd send - HOST" in refused["reason"]
@@ -351,8 +357,8 @@ async def test_standard_output__two_files_are_refused_with_the_remedy_bad_flow()
 
 
 async def test_standard_output__a_file_of_one_chunk_without_its_digest_is_not_written_bad_flow() -> None:
-    with standard_output() as (inbox, reader):
-        async with scripted(inbox) as (sender, future, _):
+    with standard_output() as (sessions, reader):
+        async with scripted(sessions) as (sender, future, _):
             await begin(sender, size=3)
             await put(sender, b"abc", index=0)
             await end(sender, b"abc")
@@ -446,9 +452,9 @@ async def test_send__a_peer_that_is_lost_while_the_pipe_is_silent_bad_flow() -> 
 
 
 def test_inbox__keeps_a_limited_number() -> None:
-    with standard_output() as (inbox, _):
+    with standard_output() as (sessions, _):
         offers = [Offer("-", 0, 1024, f"{number:032x}", is_pipe=True) for number in range(100)]
-        store = inbox.place.store(offers[0], stop=threading.Event())
+        store = sessions.place.store(offers[0], stop=threading.Event())
         for offer in offers:
-            inbox.keep(offer, store)
-        assert list(inbox._kept) == [offer.transfer for offer in offers[-64:]]
+            sessions.keep(offer, store)
+        assert list(sessions._kept) == [offer.transfer for offer in offers[-64:]]

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from srd.file_transfer.chunk_file import BLOCK_BYTES, ChunkFile
 from srd.file_transfer.errors import TransferError
-from srd.file_transfer.inbox import TransferSessions
-from srd.file_transfer.outgoing import Outgoing
+from srd.file_transfer.outgoing import OutgoingFile
 from srd.file_transfer.protocol import CHUNK_BYTES, MAX_RANGES
-from srd.file_transfer.sending import FileSender, Sent
+from srd.file_transfer.sending import FileSender, SentFile
+from srd.file_transfer.sessions import TransferSessions
 from srd.file_transfer.source_file import SourceFile
 from tests.failing import refusing
 from tests.patience import until
@@ -98,7 +98,7 @@ async def test_send__holes_are_not_sent_and_are_holes(
     monkeypatch.setattr(FileSender, "_post", watched)
     async with ends(output) as (sender, record):
         sent = await sender.send(path)
-        assert sent == Sent("holes.bin", size, "blake3", digest_of(path.read_bytes()))
+        assert sent == SentFile("holes.bin", size, "blake3", digest_of(path.read_bytes()))
         assert [(received.size, received.digest) for received in record.received] == [(size, sent.digest)]
     there = output / "holes.bin"
     assert there.read_bytes() == path.read_bytes()
@@ -109,19 +109,19 @@ async def test_send__holes_are_not_sent_and_are_holes(
 
 async def test_send__holes_are_zeros_on_standard_output(tmp_path: Path) -> None:
     path = with_holes(tmp_path, 5 * MIB, (2 * MIB, 5))
-    with standard_output() as (inbox, reader):
-        async with session(inbox) as (sender, _):
+    with standard_output() as (sessions, reader):
+        async with session(sessions) as (sender, _):
             await sender.send(path)
     assert reader.all() == path.read_bytes()
 
 
 @pytest.mark.parametrize("has_holes", [False, True])
 async def test_send__the_next_attempt_sends_what_is_missing_between_verified_chunks(
-    tmp_path: Path, inbox: TransferSessions, output: Path, monkeypatch: pytest.MonkeyPatch, *, has_holes: bool
+    tmp_path: Path, sessions: TransferSessions, output: Path, monkeypatch: pytest.MonkeyPatch, *, has_holes: bool
 ) -> None:
     """Chunk 1 is lost with the first attempt; the others are not sent again."""
     path = with_holes(tmp_path, 9 * MIB, (0, 4 * MIB), (7 * MIB, MIB)) if has_holes else file_of(tmp_path, 6 * MIB)
-    file = Outgoing(path, path.name, transfer="1" * 32)
+    file = OutgoingFile(path, path.name, transfer="1" * 32)
     posted, post = list[int](), FileSender._post
 
     def without_1(self: FileSender, offered: Any, each: Any) -> None:
@@ -132,16 +132,16 @@ async def test_send__the_next_attempt_sends_what_is_missing_between_verified_chu
             post(self, offered, each)
 
     monkeypatch.setattr(FileSender, "_post", without_1)
-    async with session(inbox, retry_for_s=60) as (sender, _):
+    async with session(sessions, retry_for_s=60) as (sender, _):
         sending = asyncio.ensure_future(send(sender, file))
         data = (4 if has_holes else 5) * MIB
         await until(lambda: file.acked_bytes == data)
         await interrupted(sender, sending)
     posted.clear()
     posted.append(1)
-    async with session(inbox, retry_for_s=60) as (sender, record):
+    async with session(sessions, retry_for_s=60) as (sender, record):
         (sent,) = await send(sender, file)
-        assert sent == Sent(path.name, path.stat().st_size, "blake3", digest_of(path.read_bytes()))
+        assert sent == SentFile(path.name, path.stat().st_size, "blake3", digest_of(path.read_bytes()))
         assert [resumed for _, resumed in record.resumed] == [data]
     assert posted == [1, 1]
     assert (output / path.name).read_bytes() == path.read_bytes()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.endpoint.admission import TURN_MEMORY_S, Admission
+from srd.proto.endpoint.admission import TURN_MEMORY_S, MemoryAdmission
 from srd.proto.events import REGION_SHIFT
 from srd.proto.recv.receiver import Receiver
 from srd.proto.wire.data import Opcode, ReceivedBurst
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.sources  # they replace the peer
 
 
 class FakePeer:
-    """The part of a peer that Admission uses."""
+    """The part of a peer that MemoryAdmission uses."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -62,15 +62,15 @@ def peers() -> dict[int, Any]:
 
 
 @pytest.fixture
-def admission() -> Admission:
-    return Admission(0)
+def admission() -> MemoryAdmission:
+    return MemoryAdmission(0)
 
 
-def admits(admission: Admission, peers: dict[int, Any], number: int, message: int, *, now: float = 100.0) -> bool:
+def admits(admission: MemoryAdmission, peers: dict[int, Any], number: int, message: int, *, now: float = 100.0) -> bool:
     return admission.admits(peers[number], burst_of(message), peers=peers, now=now)
 
 
-def evicted(admission: Admission, peers: dict[int, Any], *, now: float) -> dict[int, list[int]]:
+def evicted(admission: MemoryAdmission, peers: dict[int, Any], *, now: float) -> dict[int, list[int]]:
     """Return the discarded messages, by peer."""
     for peer in peers.values():
         peer.discarded = []
@@ -79,14 +79,14 @@ def evicted(admission: Admission, peers: dict[int, Any], *, now: float) -> dict[
     return {number: peer.discarded for number, peer in peers.items() if peer.discarded}
 
 
-def test_admits__only_the_oldest_message_of_one_peer(admission: Admission, peers: dict[int, Any]) -> None:
+def test_admits__only_the_oldest_message_of_one_peer(admission: MemoryAdmission, peers: dict[int, Any]) -> None:
     peers[2].begin(4, 5)
     assert not admits(admission, peers, 2, 5)
     assert admits(admission, peers, 2, 4)
     assert not admits(admission, peers, 1, 9)
 
 
-def test_admits__the_next_in_the_queue_once_it_is_complete(admission: Admission, peers: dict[int, Any]) -> None:
+def test_admits__the_next_in_the_queue_once_it_is_complete(admission: MemoryAdmission, peers: dict[int, Any]) -> None:
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
     assert not admits(admission, peers, 2, 8)
@@ -97,7 +97,7 @@ def test_admits__the_next_in_the_queue_once_it_is_complete(admission: Admission,
     assert admits(admission, peers, 2, 8)
 
 
-def test_admits__a_peer_without_packets_leaves_the_queue(admission: Admission, peers: dict[int, Any]) -> None:
+def test_admits__a_peer_without_packets_leaves_the_queue(admission: MemoryAdmission, peers: dict[int, Any]) -> None:
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
     assert not admits(admission, peers, 2, 8)
@@ -105,7 +105,7 @@ def test_admits__a_peer_without_packets_leaves_the_queue(admission: Admission, p
     assert admits(admission, peers, 3, 8, now=100.0 + TURN_MEMORY_S)
 
 
-def test_admits__another_when_the_peer_has_ended(admission: Admission, peers: dict[int, Any]) -> None:
+def test_admits__another_when_the_peer_has_ended(admission: MemoryAdmission, peers: dict[int, Any]) -> None:
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
     assert not admits(admission, peers, 2, 4)
@@ -115,7 +115,7 @@ def test_admits__another_when_the_peer_has_ended(admission: Admission, peers: di
 
 @pytest.mark.parametrize(("flags", "payload_bytes"), [(Opcode.WRITE, 100), (Opcode.RESPONSE, 100), (Opcode.SEND, 0)])
 def test_admits__packets_that_need_no_memory(
-    admission: Admission, peers: dict[int, Any], flags: int, payload_bytes: int
+    admission: MemoryAdmission, peers: dict[int, Any], flags: int, payload_bytes: int
 ) -> None:
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
@@ -124,7 +124,7 @@ def test_admits__packets_that_need_no_memory(
 
 
 def test_admits__a_discarded_message_so_that_its_sender_gets_a_nack(
-    admission: Admission, peers: dict[int, Any]
+    admission: MemoryAdmission, peers: dict[int, Any]
 ) -> None:
     peers[1].begin(4)
     peers[2].begin(4)
@@ -135,7 +135,7 @@ def test_admits__a_discarded_message_so_that_its_sender_gets_a_nack(
 
 
 def test_evict_stalled__a_stalled_turn_discards_all_incomplete_messages_of_its_peer(
-    admission: Admission, peers: dict[int, Any]
+    admission: MemoryAdmission, peers: dict[int, Any]
 ) -> None:
     peers[1].begin(4, 5)
     assert admits(admission, peers, 1, 4)
@@ -147,7 +147,7 @@ def test_evict_stalled__a_stalled_turn_discards_all_incomplete_messages_of_its_p
 
 
 def test_evict_stalled__a_stalled_peer_comes_last_until_it_completes_one(
-    admission: Admission, peers: dict[int, Any]
+    admission: MemoryAdmission, peers: dict[int, Any]
 ) -> None:
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
@@ -161,7 +161,7 @@ def test_evict_stalled__a_stalled_peer_comes_last_until_it_completes_one(
     assert admits(admission, peers, 3, 7, now=101.1)
 
 
-def test_evict_stalled__not_while_data_arrives(admission: Admission, peers: dict[int, Any]) -> None:
+def test_evict_stalled__not_while_data_arrives(admission: MemoryAdmission, peers: dict[int, Any]) -> None:
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
     peers[1].receiver.accept(burst_of(4, psn=13, offset=100), now=100.9)
@@ -169,7 +169,7 @@ def test_evict_stalled__not_while_data_arrives(admission: Admission, peers: dict
     assert evicted(admission, peers, now=102.0) == {1: [4]}
 
 
-def test_evict_stalled__time_without_memory_does_not_count(admission: Admission, peers: dict[int, Any]) -> None:
+def test_evict_stalled__time_without_memory_does_not_count(admission: MemoryAdmission, peers: dict[int, Any]) -> None:
     peers[1].begin(4)
     peers[2].begin(8)
     assert admits(admission, peers, 1, 4)
@@ -181,7 +181,7 @@ def test_evict_stalled__time_without_memory_does_not_count(admission: Admission,
 
 
 def test_evict_stalled__time_in_which_a_peer_waits_for_a_pull_does_not_count(
-    admission: Admission, peers: dict[int, Any]
+    admission: MemoryAdmission, peers: dict[int, Any]
 ) -> None:
     peers[2].begin(1)
     peers[2].waits_for_pull = True
@@ -190,13 +190,13 @@ def test_evict_stalled__time_in_which_a_peer_waits_for_a_pull_does_not_count(
     assert evicted(admission, peers, now=103.0) == {2: [1]}
 
 
-def test_evict_stalled__only_what_uses_receive_memory(admission: Admission, peers: dict[int, Any]) -> None:
+def test_evict_stalled__only_what_uses_receive_memory(admission: MemoryAdmission, peers: dict[int, Any]) -> None:
     peers[1].begin(4)
     peers[2].receiver.accept(burst_of(8, payload_offset=1 << REGION_SHIFT), now=100.0)
     assert evicted(admission, peers, now=102.0) == {1: [4]}
 
 
-def test_evict_stalled__a_turn_that_is_not_used_ends(admission: Admission, peers: dict[int, Any]) -> None:
+def test_evict_stalled__a_turn_that_is_not_used_ends(admission: MemoryAdmission, peers: dict[int, Any]) -> None:
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
     assert not admits(admission, peers, 2, 8, now=100.1)
