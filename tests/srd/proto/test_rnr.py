@@ -34,8 +34,7 @@ def test_rnr__ends_after_its_budget_and_others_go_on(seed: int, retry: int) -> N
     assert pair.network.now - started < 0.2 + 0.25 * (retry + 2)
     release(pair.b, received(pair.b)[0], now=pair.network.now)
     pair.send(6, length=MIB)
-    pair.run(6)
-    assert pair.statuses()[6] is Status.OK, "the receiver is ready again"
+    assert pair.run(6)[6] is Status.OK, "the receiver is ready again"
     assert pair.is_idle()
 
 
@@ -71,8 +70,7 @@ def test_rnr__a_slow_receiver_is_ready() -> None:
         pair.network.run(until=lambda taken=taken: len(received(pair.b)) > taken, seconds=5)  # type: ignore[misc]  # bound early
         pair.network.run(seconds=0.2)
         release(pair.b, received(pair.b)[taken], now=pair.network.now)
-    pair.run(*range(12))
-    assert set(pair.statuses().values()) == {Status.OK}
+    assert set(pair.run(*range(12)).values()) == {Status.OK}
 
 
 # -- an empty pool: more was granted than there is memory -----------------------------------------------------------

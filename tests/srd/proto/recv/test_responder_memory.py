@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from netns.netem.shape import Shape
 from srd.proto.base.errors import UsageError
 from srd.proto.config import ProtocolConfig
-from srd.proto.endpoint.core import EndpointCore
 from srd.proto.send.uncredited import MAX_READS
 from srd.proto.wire.data import HEADER_BYTES, Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
-from tests.simulation import Network, completed, received
+from tests.simulation import completed, received
 from tests.srd.proto.contract import KEY_A, KEY_B, MIB, SIZE, START_B, Pair
 
 SEEDS = [1, 2, 3]
@@ -180,8 +179,7 @@ def test_on_deregistered__during_a_read_at_the_responder() -> None:
     pair.b.core.on_deregistered(KEY_B.__eq__, now=pair.network.now)
     assert pair.run(1, 2) == {1: BAD, 2: BAD}
     pair.send(3, length=100)
-    pair.run(3)
-    assert pair.statuses()[3] is Status.OK
+    assert pair.run(3)[3] is Status.OK
     assert pair.is_idle()
 
 
@@ -229,17 +227,12 @@ def test_post__invalid_opcodes_and_reads_without_memory() -> None:
     pair.a.core.post(pair.at_a, WorkRequest(request=1, length=1, opcode=Opcode.RESPONSE))
     pair.a.core._shared.memory = None
     pair.read(2, length=1)
-    pair.run(1, 2)
-    assert set(pair.statuses().values()) == {Status.LOCAL_ERROR_UNSUPPORTED_OP}
+    assert set(pair.run(1, 2).values()) == {Status.LOCAL_ERROR_UNSUPPORTED_OP}
 
 
 def test_responder__without_memory_refuses() -> None:
-    network = Network(seed=1)
-    assert isinstance(network.b.core, EndpointCore)
-    network.b.core._shared.memory = None
-    network.a.keys.ranges[KEY_A] = (0, 100, "l")
-    at_a, _ = network.connect()
-    network.a.core.post(at_a, WorkRequest(request=1, length=1, opcode=Opcode.WRITE, key=KEY_B))
-    network.a.core.post(at_a, WorkRequest(request=2, length=1, opcode=Opcode.READ, key=KEY_B, local_key=KEY_A))
-    network.run(until=lambda: len(completed(network.a)) == 2, seconds=5)
-    assert {c.request: c.status for c in completed(network.a)} == {1: BAD, 2: BAD}
+    pair = Pair()
+    pair.b.core._shared.memory = None
+    pair.write(1, length=1)
+    pair.read(2, length=1)
+    assert pair.run(1, 2) == {1: BAD, 2: BAD}

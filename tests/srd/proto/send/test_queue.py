@@ -113,8 +113,7 @@ def test_cancel__half_packetized_messages_with_a_full_window() -> None:
     assert sender._inflight.next_psn - sender._inflight.base <= 64
     pair.run(*range(4), *range(10, 14))
     pair.send(99, length=1000)
-    pair.run(99)
-    assert pair.statuses()[99] is Status.OK
+    assert pair.run(99)[99] is Status.OK
     assert pair.is_idle()
 
 
@@ -144,8 +143,7 @@ def test_timeout__a_network_too_slow(kind: str) -> None:
     assert pair.statuses() == {1: Status.LOCAL_ERROR_UNRESP_REMOTE}
     pair.network.run(seconds=0.5)
     pair.send(2, length=1000)
-    pair.run(2)
-    assert pair.statuses()[2] is Status.OK
+    assert pair.run(2)[2] is Status.OK
     pair.network.run(seconds=1)
     assert pair.is_idle()
 
@@ -210,8 +208,7 @@ def test_refused__a_nack_of_an_unsent_message_is_ignored(message: int) -> None:
     pair.network.run(seconds=0.1)
     assert pair.statuses() == {1: Status.OK, 2: Status.OK}
     release(pair.b, received(pair.b)[0], now=pair.network.now)
-    pair.run(3)
-    assert pair.statuses()[3] is Status.OK
+    assert pair.run(3)[3] is Status.OK
 
 
 def test_refused__a_lost_range_of_a_batch_does_not_lengthen_the_next_burst() -> None:
