@@ -101,7 +101,7 @@ class Node(Receiver):
             self.post(length)
             await self.until(completed, count=completions + number + 1)
 
-    async def message(self) -> MessageReceived:
+    async def the_message(self) -> MessageReceived:
         """Wait for a message, the only one."""
         (event,) = await self.until(received)
         assert isinstance(event, MessageReceived)

@@ -186,7 +186,7 @@ async def test_outgoing__acks_are_not_held_back_while_data_is(limits: list[Direc
         assert two.core.peer(two.peer).sender.packets == 0
         limit.ready_at = 0.0
         two.driver.wake()
-        assert (await one.message()).length == 100_000
+        assert (await one.the_message()).length == 100_000
 
 
 @pytest.mark.sources
@@ -239,7 +239,7 @@ async def test_incoming__nothing_is_read_while_it_is_exhausted(
         assert not trace.steps
         limit.ready_at = 0.0
         two.driver.wake()
-        message = await two.message()
+        message = await two.the_message()
         assert two.body(message) == payload
         assert limit.bandwidth_exceeded == 0, "neither bucket was in debt"
 

@@ -214,7 +214,7 @@ async def test_driver__a_device_with_a_full_queue(slow_namespaces: list[str]) ->
             return any(completed(event) for event in one.events)
 
         await until(is_complete, pause_s=0)
-        message = await two.message()
+        message = await two.the_message()
         assert two.body(message) == payload
     assert blocked, "the socket was never full: the test is void"
 
@@ -258,7 +258,7 @@ async def test_drop_unsent__memory_of_a_cancelled_request_is_not_read_after_a_fu
         one.outgoing.array[:] = 0xEE
         monkeypatch.undo()
         one.post(100_000)
-        message = await two.message()
+        message = await two.the_message()
         assert two.body(message) == b"\xee" * 100_000
         await one.until(completed, count=2)
         assert statuses(one) == [Status.FLUSHED, Status.OK]
