@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from dataclasses import asdict
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,6 @@ from srd.endpoint import Endpoint
 from srd.perf.control import VERSION, Control, Kind, encode
 from srd.perf.errors import PerfError
 from srd.perf.parameters import Direction, Parameters, Protocol
-from srd.perf.parameters import encode as encode_parameters
 from srd.perf.payload import PayloadSource
 from srd.perf.running import Running
 from srd.perf.tcp_socket import CUBIC, why_unavailable
@@ -157,10 +157,8 @@ GARBAGE = {
     "an unknown kind": encode(Kind.TEST).replace(b"test", b"tost"),
     "a kind of the server's": encode(Kind.START),
     "no parameters": encode(Kind.TEST, version=VERSION),
-    "another version": encode(Kind.TEST, version=VERSION + 1, parameters=encode_parameters(parameters())),
-    "a million streams": encode(
-        Kind.TEST, version=VERSION, parameters={**encode_parameters(parameters()), "streams": 10**6}
-    ),
+    "another version": encode(Kind.TEST, version=VERSION + 1, parameters=asdict(parameters())),
+    "a million streams": encode(Kind.TEST, version=VERSION, parameters={**asdict(parameters()), "streams": 10**6}),
     "a stream of no test": encode(Kind.JOIN, cookie="a" * 36, stream=0),
     "a cookie that is no text": encode(Kind.JOIN, cookie=7, stream=0),
     "a cookie of half a character": encode(Kind.JOIN, cookie="\ud800" * 36, stream=0),
@@ -188,9 +186,7 @@ async def test_garbage_in_a_test_ends_it_and_nothing_else() -> None:
             peer = await endpoint.connect(HOST, server.port)
             reader, writer = await peer.open_stream()
             control = Control(reader, writer)
-            await control.send(
-                Kind.TEST, version=VERSION, parameters=encode_parameters(parameters(seconds=9.0, size_bytes=0))
-            )
+            await control.send(Kind.TEST, version=VERSION, parameters=asdict(parameters(seconds=9.0, size_bytes=0)))
             _, ready = await control.receive(Kind.READY)
             for cookie, stream in (("0" * 36, 0), (ready["cookie"], 1), (ready["cookie"], -1), (ready["cookie"], True)):
                 intruder = await endpoint.connect(HOST, server.port)
@@ -215,7 +211,7 @@ async def test_a_connection_without_the_cookie_is_closed() -> None:
             peer = await endpoint.connect(HOST, server.port)
             reader, writer = await peer.open_stream()
             control = Control(reader, writer)
-            await control.send(Kind.TEST, version=VERSION, parameters=encode_parameters(parameters(Protocol.TCP)))
+            await control.send(Kind.TEST, version=VERSION, parameters=asdict(parameters(Protocol.TCP)))
             await control.receive(Kind.READY)
             for greeting in (bytes(38), b""):
                 incoming, outgoing = await asyncio.open_connection(HOST, server.port)
