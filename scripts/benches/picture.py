@@ -80,8 +80,9 @@ PICTURES: Final[dict[str, tuple[Callable[[Outcome, Axes], None], tuple[float, fl
 @click.argument("picture", type=click.Path(dir_okay=False, path_type=Path))
 def main(outcome: Any, picture: Path) -> None:
     """Draw OUTCOME, the JSON of `scripts/bench sizes --json` or `volume` (-: stdin), into the file PICTURE."""
-    style = {"svg.fonttype": "none", "svg.hashsalt": "open-srd", "font.family": "sans-serif", "font.size": 10}
-    with mpl.rc_context(style):  # a figure is the same SVG each time
+    with mpl.rc_context(  # a figure is the same SVG each time
+        {"svg.fonttype": "none", "svg.hashsalt": "open-srd", "font.family": "sans-serif", "font.size": 10}
+    ):
         try:
             found = json.load(outcome)
             draw, inches = PICTURES[found["case"]]

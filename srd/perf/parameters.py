@@ -129,6 +129,6 @@ def parameters_untrusted(fields: object) -> Parameters:
     try:
         parameters = decoded_untrusted(Parameters, fields)
     except ValueError as error:
-        raise PerfError(f"a test with {error}") from error
+        raise PerfError(f"a test without its parameters: {error}") from error
     parameters.check()
     return parameters

@@ -115,6 +115,6 @@ def sweep_untrusted(fields: object) -> Sweep:
     try:
         sweep = decoded_untrusted(Sweep, fields)
     except ValueError as error:
-        raise PerfError(f"a sweep with {error}") from error
+        raise PerfError(f"a sweep without its parameters: {error}") from error
     sweep.check()
     return sweep
