@@ -77,7 +77,7 @@ class SrdFiles(SrdEndpoint, Watcher):
     def on_begin(self, offers: Offers) -> None:  # noqa: ARG002 - there is one
         """Look from now on: the offer that has landed is nothing of the file."""
         if self._peer is not None:
-            self._background.spawn(self._look(self._peer))
+            self._tasks.start(self._look(self._peer))
 
     async def _look(self, peer: Peer) -> None:
         """Count what lands of the file: names and digests land, too, so that it is whole a little early."""
@@ -90,9 +90,9 @@ class SrdFiles(SrdEndpoint, Watcher):
 
     def on_failure(self, offer: Offer, error: Exception, *, is_kept: bool) -> None:  # noqa: ARG002 - nobody goes on
         """End the workload."""
-        self._background.fail(WorkloadError(str(error)))
+        self._failure.set(WorkloadError(str(error)))
 
     def on_lost(self, error: Exception, files: list[tuple[Offer, bool]]) -> None:
         """End the workload, if a file is lost."""
         if files:
-            self._background.fail(WorkloadError(str(error)))
+            self._failure.set(WorkloadError(str(error)))
