@@ -65,13 +65,7 @@ LEAST_LIMIT_BPS = 1_000_000
 @peer_options
 @known_hosts_option
 @json_lines_option
-def send(
-    *,
-    arguments: tuple[str, ...],
-    retry_for_s: float,
-    name: str | None,
-    **given: Any,
-) -> int:
+def send(*, arguments: tuple[str, ...], retry_for_s: float, name: str | None, **given: Any) -> int:
     """Send files and directories to an `srd recv` at HOST.
 
     A directory is sent with all that is below it, under its own name; links in it are not followed, and said to be
