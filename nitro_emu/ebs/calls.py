@@ -14,11 +14,11 @@ from collections.abc import Callable, Coroutine
 from itertools import chain
 from typing import Any
 
-from nitro_emu.ebs.capsule import Command, Opcode, Outcome, Reply
+from nitro_emu.ebs.capsule import CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.forming import RefusedError, Replicas, time_now
 from nitro_emu.ebs.link import Buffer, LinkError
-from nitro_emu.ebs.view import Member, View
+from nitro_emu.ebs.view import View, ViewMember
 
 
 class Use:
@@ -55,14 +55,14 @@ class Calls:
         self._open = defaultdict[int, dict[asyncio.Future[Any], None]](dict)  # by member, in their order
         self._works = set[asyncio.Task[None]]()
 
-    def command(self, opcode: Opcode, **fields: Any) -> Command:
+    def command(self, opcode: CapsuleOpcode, **fields: Any) -> CapsuleCommand:
         """Return a command of this epoch."""
         return self.replicas.command(opcode, epoch=self.view.epoch, **fields)
 
-    def post(self, member: int, command: Command, use: Use | None) -> asyncio.Future[Reply]:
+    def post(self, member: int, command: CapsuleCommand, use: Use | None) -> asyncio.Future[CapsuleReply]:
         """Have a member do a command; `reply_of` the future is the reply. It is cancelled when it is no member."""
         if self.view.is_over or (found := self.view.members.get(member)) is None:  # since a moment ago
-            none: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            none: asyncio.Future[CapsuleReply] = asyncio.get_running_loop().create_future()
             none.cancel()
             return none
         sent_at = time_now()
@@ -75,7 +75,7 @@ class Calls:
         return future
 
     def _ended(
-        self, future: asyncio.Future[Reply], member: int, found: Member, use: Use | None, sent_at: float
+        self, future: asyncio.Future[CapsuleReply], member: int, found: ViewMember, use: Use | None, sent_at: float
     ) -> None:
         self._open[member].pop(future, None)
         found.calls -= 1
@@ -84,16 +84,16 @@ class Calls:
             use.end(is_quiet=not future.cancelled() and error is None)
         if error is not None:
             self.drop(member, error)
-        elif not future.cancelled() and future.result().outcome is not Outcome.FENCED:
+        elif not future.cancelled() and future.result().outcome is not CapsuleOutcome.FENCED:
             self.view.renew(member, sent_at=sent_at)
 
-    async def call(self, member: int, command: Command, use: Use | None) -> Reply | None:
+    async def call(self, member: int, command: CapsuleCommand, use: Use | None) -> CapsuleReply | None:
         """Return a member's reply; None: it is no member any more."""
         future = self.post(member, command, use)
         await asyncio.wait([future])
         return reply_of(future)
 
-    def refused(self, member: int, reply: Reply) -> None:
+    def refused(self, member: int, reply: CapsuleReply) -> None:
         """Go on without a member that did not do a command."""
         self.drop(member, RefusedError(self.replicas.links[member].name, reply))
 
@@ -129,6 +129,6 @@ class Calls:
         on_over()
 
 
-def reply_of(future: asyncio.Future[Reply]) -> Reply | None:
+def reply_of(future: asyncio.Future[CapsuleReply]) -> CapsuleReply | None:
     """Return the reply of a call that has ended; None: there is none, and who was asked is no member any more."""
     return None if future.cancelled() or future.exception() is not None else future.result()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
-from nitro_emu.ebs.capsule import Command, Reply
+from nitro_emu.ebs.capsule import CapsuleCommand, CapsuleReply
 from nitro_emu.ebs.errors import VolumeError
 
 URGENT_BYTES: Final = 64 << 10
@@ -28,7 +28,7 @@ class Buffer(Protocol):
         """Return it. Unless it `is_quiet`, a server may still use it: it is reachable for none of them from now on."""
 
 
-class Memory(Protocol):
+class BufferMemory(Protocol):
     """Where buffers come from."""
 
     @property
@@ -42,12 +42,12 @@ class Memory(Protocol):
         """Return one of URGENT_BYTES that requests do not use: they may wait for what it is for."""
 
 
-class Link(Protocol):
+class ServerLink(Protocol):
     """One server."""
 
     name: str
 
-    def call(self, command: Command, *, buffer: Buffer | None = None) -> asyncio.Future[Reply]:
+    def call(self, command: CapsuleCommand, *, buffer: Buffer | None = None) -> asyncio.Future[CapsuleReply]:
         """Have it do a command on the memory of `buffer`; connect before, if need be.
 
         The result is its reply, or LinkError, within a bound. After an error, and when the future was cancelled, the

@@ -14,12 +14,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from nitro_emu.ebs.capsule import BLANK, MAX_IO_BYTES, Command, Opcode, Outcome, Reply
+from nitro_emu.ebs.capsule import BLANK, MAX_IO_BYTES, CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.link import LinkError
 from nitro_emu.ebs.link_memory import LinkMemory
 from nitro_emu.ebs.replicas import REPAIR_BYTES_PER_S, ReplicaStatus, ReplicatedVolume
-from nitro_emu.ebs.server.entries import Kind
+from nitro_emu.ebs.server.entries import BlockKind
 from nitro_emu.ebs.srd_link import SrdLink
 from nitro_emu.ebs.view import majority
 from srd import Endpoint, EndpointConfig, Keys, SrdError
@@ -90,11 +90,11 @@ async def create(
 ) -> None:
     """Make a volume on all of its servers; again, if not all of them had done it. Raises VolumeError."""
     async with _endpoint(servers, security) as endpoint:
-        command = Command(opcode=Opcode.CREATE, volume=volume, length=size_bytes)
+        command = CapsuleCommand(opcode=CapsuleOpcode.CREATE, volume=volume, length=size_bytes)
         for server, reply in zip(servers, await _of_all(endpoint, servers, command), strict=True):
             if isinstance(reply, LinkError):
                 raise VolumeError(f"{reply}; start the server there: nitro-volume serve")
-            if reply.outcome is not Outcome.OK:
+            if reply.outcome is not CapsuleOutcome.OK:
                 raise VolumeError(f"{server[0]}:{server[1]}: cannot make a volume of {size_bytes} bytes: see its log")
 
 
@@ -121,11 +121,11 @@ async def create_blank(
             f"{wanted} of the other servers must have its data, and {len(able)} do ({failures}); start them"
         )
     async with _endpoint([server], security) as endpoint:
-        command = Command(opcode=Opcode.CREATE, volume=volume, length=size_bytes, kind=Kind.ABSENT)
+        command = CapsuleCommand(opcode=CapsuleOpcode.CREATE, volume=volume, length=size_bytes, kind=BlockKind.ABSENT)
         reply = await _ask(SrdLink(endpoint, *server), command)
         if isinstance(reply, LinkError):
             raise VolumeError(f"{reply}; start the server there: nitro-volume serve")
-        if reply.outcome is not Outcome.OK:
+        if reply.outcome is not CapsuleOutcome.OK:
             raise VolumeError(f"{_text(server)}: cannot take a replica of {size_bytes} bytes: see its log")
 
 
@@ -154,7 +154,7 @@ async def status(
 ) -> list[ReplicaReport]:
     """Return what servers say of a volume, whoever has attached it."""
     async with _endpoint(servers, security) as endpoint:
-        replies = await _of_all(endpoint, servers, Command(opcode=Opcode.STATUS, volume=volume))
+        replies = await _of_all(endpoint, servers, CapsuleCommand(opcode=CapsuleOpcode.STATUS, volume=volume))
         return [_report(server, reply) for server, reply in zip(servers, replies, strict=True)]
 
 
@@ -169,8 +169,8 @@ async def scrub(
             report = ReplicaReport(server, "there is nothing to check")
             for offset in range(0, size_bytes, MAX_IO_BYTES):
                 length = min(MAX_IO_BYTES, size_bytes - offset)
-                report = _report(server, await _ask(link, Command(
-                    opcode=Opcode.SCRUB, volume=volume, offset=offset, length=length
+                report = _report(server, await _ask(link, CapsuleCommand(
+                    opcode=CapsuleOpcode.SCRUB, volume=volume, offset=offset, length=length
                 )))  # fmt: skip
                 if report.failure is not None:
                     break
@@ -211,10 +211,10 @@ async def repair(
         return now
 
 
-def _report(server: HostPort, reply: Reply | LinkError) -> ReplicaReport:
+def _report(server: HostPort, reply: CapsuleReply | LinkError) -> ReplicaReport:
     if isinstance(reply, LinkError):
         return ReplicaReport(server, str(reply))
-    if reply.outcome is not Outcome.OK:
+    if reply.outcome is not CapsuleOutcome.OK:
         return ReplicaReport(server, reply.outcome.name)
     return ReplicaReport(
         server, None, reply.epoch, is_marked=reply.epoch == reply.mark, corrupt_blocks=reply.value,
@@ -222,11 +222,13 @@ def _report(server: HostPort, reply: Reply | LinkError) -> ReplicaReport:
     )  # fmt: skip
 
 
-async def _of_all(endpoint: Endpoint, servers: Sequence[HostPort], command: Command) -> list[Reply | LinkError]:
+async def _of_all(
+    endpoint: Endpoint, servers: Sequence[HostPort], command: CapsuleCommand
+) -> list[CapsuleReply | LinkError]:
     return await asyncio.gather(*(_ask(SrdLink(endpoint, *server), command) for server in servers))
 
 
-async def _ask(link: SrdLink, command: Command) -> Reply | LinkError:
+async def _ask(link: SrdLink, command: CapsuleCommand) -> CapsuleReply | LinkError:
     try:
         return await link.call(command)
     except LinkError as error:

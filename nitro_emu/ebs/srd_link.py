@@ -13,9 +13,9 @@ from functools import partial
 from typing import Final
 
 from netns.base.addresses import host_port_text
-from nitro_emu.ebs.capsule import CapsuleError, Command, Outcome, Reply, reply_untrusted
+from nitro_emu.ebs.capsule import CapsuleCommand, CapsuleError, CapsuleOutcome, CapsuleReply, reply_untrusted
 from nitro_emu.ebs.link import Buffer, LinkError
-from nitro_emu.ebs.link_memory import Slot
+from nitro_emu.ebs.link_memory import BufferSlot
 from srd import Endpoint, Message, MessageBatch, Peer, PeerError, RequestError, SrdError, Status
 from srd.message import WriteNotification
 from srd.send_memory import SendMemory, in_place
@@ -25,11 +25,11 @@ CALL_S: Final = 2.0
 CONNECT_S: Final = 1.0
 """Several tries of a handshake."""
 
-_OK: Final = Reply(outcome=Outcome.OK)
+_OK: Final = CapsuleReply(outcome=CapsuleOutcome.OK)
 
 
 class SrdLink:
-    """One server; see `nitro_emu.ebs.link.Link`. Its buffers are those of a `LinkMemory`."""
+    """One server; see `nitro_emu.ebs.link.ServerLink`. Its buffers are those of a `LinkMemory`."""
 
     def __init__(self, endpoint: Endpoint, host: str, port: int) -> None:
         self.name = host_port_text(host, port)
@@ -39,10 +39,10 @@ class SrdLink:
         self._opening: asyncio.Task[_Connection] | None = None
         self._number = 0
 
-    def call(self, command: Command, *, buffer: Buffer | None = None) -> asyncio.Future[Reply]:
+    def call(self, command: CapsuleCommand, *, buffer: Buffer | None = None) -> asyncio.Future[CapsuleReply]:
         """See Link."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Reply] = loop.create_future()
+        future: asyncio.Future[CapsuleReply] = loop.create_future()
         timer = loop.call_later(CALL_S, _fail, future, f"{self.name}: does not answer")
         future.add_done_callback(lambda _: timer.cancel())
         self._number = number = (self._number + 1) & 0xFFFFFFFF
@@ -55,10 +55,10 @@ class SrdLink:
 
     def _post_opened(
         self,
-        command: Command,
+        command: CapsuleCommand,
         buffer: Buffer | None,
         number: int,
-        future: asyncio.Future[Reply],
+        future: asyncio.Future[CapsuleReply],
         opening: asyncio.Future[_Connection],
     ) -> None:
         if future.done():
@@ -102,14 +102,16 @@ class _Connection:
     def __init__(self, peer: Peer, *, name: str) -> None:
         self.peer = peer
         self._name = name
-        self._calls: dict[int, asyncio.Future[Reply]] = {}  # by number
-        self._sent: dict[int, tuple[asyncio.Future[Reply], SendMemory | None]] = {}  # by request
+        self._calls: dict[int, asyncio.Future[CapsuleReply]] = {}  # by number
+        self._sent: dict[int, tuple[asyncio.Future[CapsuleReply], SendMemory | None]] = {}  # by request
         peer.attach(self, on_write=self._on_write)
 
-    def post(self, command: Command, buffer: Buffer | None, *, number: int, future: asyncio.Future[Reply]) -> None:
+    def post(
+        self, command: CapsuleCommand, buffer: Buffer | None, *, number: int, future: asyncio.Future[CapsuleReply]
+    ) -> None:
         """Send a command, and set the future when it was answered, or fails."""
         memory: SendMemory | None = None
-        assert buffer is None or isinstance(buffer, Slot)  # noqa: S101 - as SrdLink says
+        assert buffer is None or isinstance(buffer, BufferSlot)  # noqa: S101 - as SrdLink says
         if buffer is not None and command.data_bytes:
             address, length = buffer.message(command.encode()), command.message_bytes
         else:
@@ -124,13 +126,13 @@ class _Connection:
         self._sent[request] = future, memory
         future.add_done_callback(partial(self._ended, number, request))
 
-    def _ended(self, number: int, request: int, future: asyncio.Future[Reply]) -> None:
+    def _ended(self, number: int, request: int, future: asyncio.Future[CapsuleReply]) -> None:
         """Forget a call; what is not answered is not sent any more."""
         self._calls.pop(number, None)
         if (future.cancelled() or future.exception() is not None) and request in self._sent:
             self.peer.cancel(request)
 
-    def _fail(self, future: asyncio.Future[Reply], reason: str) -> None:
+    def _fail(self, future: asyncio.Future[CapsuleReply], reason: str) -> None:
         _fail(future, f"{self._name}: {reason.removeprefix(f'{self._name}: ')}")
 
     # -- what the peer tells ------------------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ class _Connection:
     def _on_write(self, written: WriteNotification) -> None:
         self._answer(written.immediate, _OK)
 
-    def _answer(self, number: int | None, reply: Reply) -> None:
+    def _answer(self, number: int | None, reply: CapsuleReply) -> None:
         future = None if number is None else self._calls.get(number)
         if future is not None and not future.done():
             future.set_result(reply)
@@ -168,7 +170,7 @@ class _Connection:
             self._fail(future, "has ended")
 
 
-def _fail(future: asyncio.Future[Reply], reason: str) -> None:
+def _fail(future: asyncio.Future[CapsuleReply], reason: str) -> None:
     if not future.done():
         future.set_exception(LinkError(reason))
         future.exception()  # who asked may have given up

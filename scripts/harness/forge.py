@@ -28,7 +28,7 @@ UNSEALED_SHARE: Final = 0.2
 _FLAGS: Final = (*FLAGS, 0x10, 0xFF)
 
 
-class Forge:
+class PacketForge:
     """Creates packets; `captured` are datagrams of the transfer to the target."""
 
     def __init__(self, rng: Random, *, peers: Sequence[RoguePeer] = (), captured: Sequence[bytes] = ()) -> None:

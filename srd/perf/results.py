@@ -16,7 +16,7 @@ from srd.perf.stream import Address
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
+class EndFigures:
     """One end's figures."""
 
     totals: Sequence[Total]
@@ -28,10 +28,10 @@ class Results:
     """What it has printed: text, or a JSON document."""
 
 
-def results_untrusted(fields: Fields, *, parameters: Parameters) -> Results:
+def results_untrusted(fields: Fields, *, parameters: Parameters) -> EndFigures:
     """Decode what a server sent. Raises PerfError, and nothing else."""
     try:
-        found = decoded_untrusted(Results, fields)
+        found = decoded_untrusted(EndFigures, fields)
     except ValueError as error:
         raise PerfError(f"the server sent results with {error}") from error
     streams = [(number, not parameters.client_sends(number)) for number in range(parameters.count)]
@@ -80,13 +80,13 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class PerfReport:
     """A test, as one end reports it."""
 
     start: Start
     intervals: Sequence[Interval]
-    own: Results
-    other: Results | None
+    own: EndFigures
+    other: EndFigures | None
     """None at a server, which prints its own figures."""
 
     def totals(self, stream: int) -> tuple[Total | None, Total | None]:

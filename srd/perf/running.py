@@ -11,7 +11,7 @@ from typing import Any, Final
 from srd.perf.errors import PerfError
 from srd.perf.meter import Interval, Meter
 from srd.perf.parameters import Parameters
-from srd.perf.stream import Stream
+from srd.perf.stream import PerfStream
 
 STALL_S: Final = 2.0
 """How long a receiver waits for what was sent while nothing arrives."""
@@ -35,7 +35,7 @@ async def first(*awaitables: Awaitable[Any]) -> Any:
             await asyncio.wait(left)  # what they use may be given back after this
 
 
-class Failure:
+class FirstFailure:
     """The first error of any stream of a test."""
 
     def __init__(self) -> None:
@@ -56,12 +56,12 @@ class Failure:
             self._future.exception()
 
 
-class Running:
+class RunningStreams:
     """The streams of one end."""
 
     def __init__(
         self,
-        streams: Sequence[Stream],
+        streams: Sequence[PerfStream],
         *,
         parameters: Parameters,
         interval_s: float,

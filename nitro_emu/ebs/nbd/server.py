@@ -11,7 +11,7 @@ from netns.base.addresses import host_port_text
 from netns.base.unix_sockets import listen
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.front import Front
-from nitro_emu.ebs.nbd.session import Session
+from nitro_emu.ebs.nbd.session import NbdSession
 
 MAX_CLIENTS: Final = 64
 """Connected at a time; fio opens one a job, and nbdcopy four."""
@@ -21,7 +21,7 @@ READ_AHEAD_BYTES: Final = 1 << 20
 _log: Final = logging.getLogger(__name__)
 
 
-class Server:
+class NbdServer:
     """Serves one volume to any number of clients until it is closed."""
 
     def __init__(self, front: Front, *, name: str) -> None:
@@ -81,7 +81,7 @@ class Server:
             _log.warning("%d NBD clients are connected, which is the limit; one more is sent away", MAX_CLIENTS)
             writer.transport.abort()
             return
-        session = Session(self._front, name=self._name, reader=reader, writer=writer)
+        session = NbdSession(self._front, name=self._name, reader=reader, writer=writer)
         task = asyncio.ensure_future(session.serve())
         self._sessions[task] = reader
         task.add_done_callback(self._sessions.pop)

@@ -20,7 +20,7 @@ from netns.lab.state import Failure
 from netns.netem.shape import Shape
 from netns.programs import output_of
 from netns.topology.model import Link, Switch, Topology
-from scripts.benches.torture.plans import Event, FaultKind, Net, NetworkPlan
+from scripts.benches.torture.plans import FaultKind, Net, NetworkPlan, TimedFault
 from scripts.harness.errors import BenchError
 
 LOOPBACK: Final = "127.0.0.1"
@@ -42,7 +42,7 @@ class Network:
         """Return a command line that runs `argv` at a host."""
         return list(argv)
 
-    def inject(self, event: Event) -> Undo:
+    def inject(self, event: TimedFault) -> Undo:
         """Inject a fault into the link of a host; return its reversal."""
         raise BenchError(f"{event.what}: not on loopback")
 
@@ -62,7 +62,7 @@ class LabNetwork(Network):
         """Return a command line that runs in the namespace of the host."""
         return self.lab.command(self.hosts[host], argv)
 
-    def inject(self, event: Event) -> Undo:
+    def inject(self, event: TimedFault) -> Undo:
         """Change the MTU of the link of a host, or let the link fail."""
         host = self.hosts[event.worker]
         switch = self.lab.topology.switch_of(host)

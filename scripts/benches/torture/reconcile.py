@@ -21,10 +21,10 @@ import numpy as np
 
 from scripts.benches.torture import layout
 from scripts.benches.torture.connection import CANCELLED, NO_FLAW, RANGE_FLAW
-from scripts.benches.torture.journal import Entry, entries
-from scripts.benches.torture.layout import Memory
+from scripts.benches.torture.journal import JournalEntry, entries
+from scripts.benches.torture.layout import GuardedMemory
 from scripts.benches.torture.pattern import LANE_BYTES, SOURCE, Bytes, check
-from scripts.benches.torture.result import Result
+from scripts.benches.torture.result import TortureResult
 from srd.proto.wire.status import Status
 
 NEVER_DELIVERED: Final = frozenset(
@@ -46,7 +46,7 @@ Id = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Posted:
+class PostedRequest:
     """A request in the journal of its sender."""
 
     kind: str
@@ -66,7 +66,7 @@ class Posted:
 class Observations:
     """The contents of all journals."""
 
-    posted: dict[Id, Posted] = field(default_factory=dict)
+    posted: dict[Id, PostedRequest] = field(default_factory=dict)
     deliveries: Counter[Id] = field(default_factory=Counter)
     notifications: Counter[tuple[int, int]] = field(default_factory=Counter)
     """(connection, offset in its memory) -> number of notifications."""
@@ -87,7 +87,7 @@ def short(length: int) -> bool:
     return length < LANE_BYTES
 
 
-def shares_number(number: int, posted: Posted) -> bool:
+def shares_number(number: int, posted: PostedRequest) -> bool:
     """Whether a message of a batch may be delivered under the number of others."""
     return short(posted.length) or number == posted.immediate
 
@@ -95,13 +95,13 @@ def shares_number(number: int, posted: Posted) -> bool:
 class Reconciler:
     """`read` every journal, then `reconcile`."""
 
-    def __init__(self, result: Result, directory: Path) -> None:
+    def __init__(self, result: TortureResult, directory: Path) -> None:
         """Add what disagrees to `result`."""
         self.result = result
         self.observed = Observations()
         self._scenario = result.scenario
         self._directory = directory
-        self._of_memory: dict[str, dict[Id, Posted]] = defaultdict(dict)
+        self._of_memory: dict[str, dict[Id, PostedRequest]] = defaultdict(dict)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -116,22 +116,24 @@ class Reconciler:
         if not done:
             self.observed.killed.add((worker, incarnation))
 
-    def _read_of_sender(self, entry: Entry) -> None:
+    def _read_of_sender(self, entry: JournalEntry) -> None:
         posted = self.observed.posted
         match entry.kind, *entry.values:
             case "send", connection, number, length, immediate:
-                self._post((connection, number), Posted("send", length, immediate, entry.at))
+                self._post((connection, number), PostedRequest("send", length, immediate, entry.at))
             case "batch", connection, first, lengths, immediate:
                 for index, length in enumerate(lengths):
-                    self._post((connection, first + index), Posted("batch", length, immediate, entry.at))
+                    self._post((connection, first + index), PostedRequest("batch", length, immediate, entry.at))
             case "write", connection, number, length, memory, offset, immediate, flaw:
-                request = Posted("write", length, immediate, entry.at, memory, offset, flaw=flaw)
+                request = PostedRequest("write", length, immediate, entry.at, memory, offset, flaw=flaw)
                 self._post((connection, number), request)
             case "read", connection, number, length, source_incarnation, source_offset, offset, flaw:
                 worker, incarnation = layout.sender_of(connection), layout.incarnation_of(connection)
                 memory = layout.reads(worker, incarnation=incarnation, size_bytes=layout.READS_BYTES).name
                 source = (source_incarnation, source_offset)
-                self._post((connection, number), Posted("read", length, None, entry.at, memory, offset, *source, flaw))
+                self._post(
+                    (connection, number), PostedRequest("read", length, None, entry.at, memory, offset, *source, flaw)
+                )
             case "unposted", connection, first, count, _:
                 for number in range(first, first + count):
                     self._of_memory[posted.pop((connection, number)).memory].pop((connection, number), None)
@@ -141,7 +143,7 @@ class Reconciler:
                         self._disagree(f"request {number} of connection {connection} completed twice")
                     posted[connection, number].status = status
 
-    def _read_of_receiver(self, entry: Entry, incarnation: int) -> None:
+    def _read_of_receiver(self, entry: JournalEntry, incarnation: int) -> None:
         observed = self.observed
         match entry.kind, *entry.values:
             case "received", connection, number, length, immediate:
@@ -160,7 +162,7 @@ class Reconciler:
             case "withdrawn", memory:
                 observed.withdrawn[memory] = entry.at
 
-    def _read_result(self, entry: Entry) -> None:
+    def _read_result(self, entry: JournalEntry) -> None:
         match entry.kind, *entry.values:
             case "wrong", what:
                 self.result.wrong.append(what)
@@ -172,7 +174,7 @@ class Reconciler:
     def _disagree(self, what: str) -> None:
         self.result.disagreements.append(what)
 
-    def _post(self, of: Id, posted: Posted) -> None:
+    def _post(self, of: Id, posted: PostedRequest) -> None:
         if of in self.observed.posted:
             self._disagree(f"request {of[1]} of connection {of[0]} was posted twice: a bug of the bench")
         self.observed.posted[of] = posted
@@ -216,7 +218,7 @@ class Reconciler:
         for memory in self._memories():
             self._check_memory(memory)
 
-    def _check_request(self, connection: int, number: int, posted: Posted) -> Iterator[str]:
+    def _check_request(self, connection: int, number: int, posted: PostedRequest) -> Iterator[str]:
         sender = (layout.sender_of(connection), layout.incarnation_of(connection))
         if posted.status is None:
             if sender not in self.observed.killed:
@@ -233,7 +235,7 @@ class Reconciler:
         if posted.kind == "write" and posted.immediate is not None:
             yield from self._check_delivery(connection, posted, self.observed.notifications[connection, posted.offset])
 
-    def _check_delivery(self, connection: int, posted: Posted, times: int) -> Iterator[str]:
+    def _check_delivery(self, connection: int, posted: PostedRequest, times: int) -> Iterator[str]:
         if times > 1:
             yield f"it was delivered {times} times"
         if posted.status == Status.OK and not times and self._receiver_read_all(connection):
@@ -252,7 +254,7 @@ class Reconciler:
 
     def _check_short_batches(self) -> Iterator[str]:
         """Check the number of deliveries of short messages: all of a batch have the number of the first."""
-        wanted: dict[Id, list[Posted]] = defaultdict(list)
+        wanted: dict[Id, list[PostedRequest]] = defaultdict(list)
         for (connection, _), posted in self.observed.posted.items():
             if posted.kind == "batch" and short(posted.length) and posted.immediate is not None:
                 wanted[connection, posted.immediate].append(posted)
@@ -270,7 +272,7 @@ class Reconciler:
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
-    def _memories(self) -> Iterator[Memory]:
+    def _memories(self) -> Iterator[GuardedMemory]:
         scenario = self._scenario
         for sender in range(1, len(scenario.senders) + 1):
             size = layout.target_bytes(scenario.senders[sender - 1].giant_bytes)
@@ -283,7 +285,7 @@ class Reconciler:
         for receiver_incarnation in range(scenario.incarnations(0)):
             yield layout.source(receiver_incarnation, size_bytes=layout.SOURCE_BYTES)
 
-    def _check_memory(self, memory: Memory) -> None:
+    def _check_memory(self, memory: GuardedMemory) -> None:
         """Check every byte of a file, if its worker created it."""
         path = memory.path(self._directory)
         if not path.exists() or path.stat().st_size < memory.size_bytes:
@@ -300,7 +302,7 @@ class Reconciler:
         if memory.name in self.observed.withdrawn:
             self._check_withdrawn(memory, found)
 
-    def _used(self, memory: Memory) -> Iterator[tuple[int, int]]:
+    def _used(self, memory: GuardedMemory) -> Iterator[tuple[int, int]]:
         """Yield the ranges (start, end) that requests may have changed."""
         for posted in self._of_memory.get(memory.name, {}).values():
             if posted.flaw == NO_FLAW:
@@ -308,7 +310,7 @@ class Reconciler:
             elif posted.flaw == RANGE_FLAW and posted.kind == "write":
                 yield posted.offset, _end_of_range(memory, posted.offset)
 
-    def _check_untouched(self, memory: Memory, found: Bytes, start: int, end: int) -> None:
+    def _check_untouched(self, memory: GuardedMemory, found: Bytes, start: int, end: int) -> None:
         if start >= end:
             return
         if wrong := check(
@@ -316,7 +318,9 @@ class Reconciler:
         ):
             self.result.wrong.append(f"{memory.name}, outside of all requests: {wrong}")
 
-    def _check_landed(self, memory: Memory, found: Bytes, connection: int, number: int, posted: Posted) -> None:
+    def _check_landed(
+        self, memory: GuardedMemory, found: Bytes, connection: int, number: int, posted: PostedRequest
+    ) -> None:
         piece, seed = found[posted.offset : posted.offset + posted.length], self._scenario.seed
         if posted.kind == "write":
             wrong = check(piece, seed, owner=connection, message=number)
@@ -328,7 +332,7 @@ class Reconciler:
                 f"{posted.offset}, completed with OK: {wrong}"
             )
 
-    def _check_withdrawn(self, memory: Memory, found: Bytes) -> None:
+    def _check_withdrawn(self, memory: GuardedMemory, found: Bytes) -> None:
         before = np.memmap(self._directory / f"{memory.name}.withdrawn", np.uint8, "r")[: memory.size_bytes]
         changed = np.flatnonzero(before != found)
         if len(changed):
@@ -337,7 +341,7 @@ class Reconciler:
             )
 
 
-def _end_of_range(memory: Memory, offset: int) -> int:
+def _end_of_range(memory: GuardedMemory, offset: int) -> int:
     """Return the end of the registered range that contains `offset`, or `offset` if none does."""
     return next((at + size for at, size in memory.ranges if at <= offset <= at + size), offset)
 

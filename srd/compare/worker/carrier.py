@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from netns.base.tasks import Tasks
 from srd.compare.worker.plan import Address, PlannedFlow
-from srd.perf.running import Failure
+from srd.perf.running import FirstFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class Account:
     """MPTCP: the fewest subflows of a connection."""
 
 
-class Carrier(ABC):
+class FlowCarrier(ABC):
     """Carries flows. The first error of its tasks ends the workload."""
 
     def __init__(self) -> None:
-        self._failure = Failure()
+        self._failure = FirstFailure()
         self._tasks = Tasks(self._failure.set)
 
     @abstractmethod

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from srd.compare.worker.arrivals import Arrivals, WorkloadError
-from srd.compare.worker.carrier import Account, Carrier
+from srd.compare.worker.carrier import Account, FlowCarrier
 from srd.compare.worker.plan import BLOCK_BITS, BLOCK_BYTES, Address, PlannedFlow
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
@@ -27,7 +27,7 @@ from srd.proto.wire.status import Status
 from srd.secure.config import Plain
 
 
-class SrdEndpoint(Carrier):
+class SrdEndpoint(FlowCarrier):
     """What carries flows, or a file: an endpoint of this host."""
 
     def __init__(self, config: EndpointConfig) -> None:
@@ -36,7 +36,7 @@ class SrdEndpoint(Carrier):
         self._endpoint: Endpoint | None = None
 
     async def listen(self, address: str) -> int:
-        """See Carrier."""
+        """See FlowCarrier."""
         self._endpoint = await Endpoint.listen(address, 0, config=self._config)
         self._tasks.start(self._accept(self._endpoint))
         return self._endpoint.address[1]
@@ -58,14 +58,14 @@ class SrdEndpoint(Carrier):
             raise WorkloadError(str(error)) from error
 
     def account(self) -> Account:
-        """See Carrier."""
+        """See FlowCarrier."""
         if self._endpoint is None:
             return Account(0, 0)
         stats = self._endpoint.stats()
         return Account(stats.tx_pkts, stats.retrans_pkts)
 
     async def close(self) -> None:
-        """See Carrier."""
+        """See FlowCarrier."""
         await super().close()
         if self._endpoint is not None:
             with suppress(SrdError, TimeoutError):
@@ -84,7 +84,7 @@ class SrdCarrier(SrdEndpoint):
         self._confirmed: dict[Address, dict[int, asyncio.Future[None]]] = {}
 
     async def connect(self, targets: Mapping[Address, int]) -> None:
-        """See Carrier."""
+        """See FlowCarrier."""
         for target in targets:
             peer = self._peers[target] = await self._connect(target)
             waiting = self._confirmed[target] = {}
@@ -93,7 +93,7 @@ class SrdCarrier(SrdEndpoint):
             await self.send(PlannedFlow(0, target, 1, 0.0))
 
     async def send(self, flow: PlannedFlow) -> None:
-        """See Carrier."""
+        """See FlowCarrier."""
         peer, turns = self._peers[flow.to], self._turns[flow.to]
         confirmed = self._confirmed[flow.to][flow.number] = asyncio.get_running_loop().create_future()
         for index, length in flow.blocks():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from srd.compare.worker.arrivals import Arrivals, Copy, WorkloadError
-from srd.compare.worker.carrier import Account, Carrier
+from srd.compare.worker.carrier import Account, FlowCarrier
 from srd.compare.worker.plan import BLOCK_BYTES, Address, PlannedFlow
 from srd.perf.payload import PayloadSource
 from srd.perf.tcp_socket import make_socket, sent_by
@@ -30,7 +30,7 @@ _BACKLOG: Final = 1024
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
-class TcpCarrier(Carrier):
+class TcpCarrier(FlowCarrier):
     """A listening socket, and connections by receiver."""
 
     def __init__(
@@ -58,7 +58,7 @@ class TcpCarrier(Carrier):
         return sock
 
     async def listen(self, address: str) -> int:
-        """See Carrier."""
+        """See FlowCarrier."""
         listener = self._listener = self._socket()
         listener.bind((address, 0))
         listener.listen(_BACKLOG)
@@ -66,7 +66,7 @@ class TcpCarrier(Carrier):
         return int(listener.getsockname()[1])
 
     async def connect(self, targets: Mapping[Address, int]) -> None:
-        """See Carrier."""
+        """See FlowCarrier."""
         for target, flows in targets.items() if self._copy is None else ():
             ready = [await self._open(target) for _ in range(min(flows, READY_CONNECTIONS))]
             self._idle[target] = []
@@ -87,7 +87,7 @@ class TcpCarrier(Carrier):
         return sock
 
     async def send(self, flow: PlannedFlow) -> None:
-        """See Carrier."""
+        """See FlowCarrier."""
         idle = self._idle.setdefault(flow.to, [])
         sock = idle.pop() if idle else await self._open(flow.to)
         await self._carry(sock, flow)
@@ -111,7 +111,7 @@ class TcpCarrier(Carrier):
             raise WorkloadError(f"flow {flow.number}: the receiver has confirmed flow {number}")
 
     def account(self) -> Account:
-        """See Carrier."""
+        """See FlowCarrier."""
         sent = [sent_by(sock) for sock in self._opened if _is_connected(sock)]
         return Account(
             sum(each.bytes_sent for each in sent),
@@ -120,7 +120,7 @@ class TcpCarrier(Carrier):
         )
 
     async def close(self) -> None:
-        """See Carrier."""
+        """See FlowCarrier."""
         await super().close()
         for sock in (*self._opened, *self._accepted):
             with suppress(OSError):

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from nitro_emu.ebs import view
-from nitro_emu.ebs.capsule import Command
+from nitro_emu.ebs.capsule import CapsuleCommand
 from nitro_emu.ebs.server import wal
 from nitro_emu.ebs.server.replica import Replica
-from nitro_emu.ebs.server.store import AbsentError, Store
+from nitro_emu.ebs.server.store import AbsentError, BlockStore
 from tests.nitro_emu.ebs.histories import History
 from tests.nitro_emu.ebs.server.power_loss import lose_power_often
 from tests.nitro_emu.ebs.stopped_writer import read_after_a_stop
@@ -45,7 +45,7 @@ def test_a_skipped_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 class AnyEpoch(Replica):
     """Takes commands of writers that are over."""
 
-    def _is_of_writer(self, _: Command) -> bool:
+    def _is_of_writer(self, _: CapsuleCommand) -> bool:
         return True
 
 
@@ -86,7 +86,7 @@ def test_what_no_majority_has_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_absent_does_not_keep_what_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Store, "_keep", always(None))
+    monkeypatch.setattr(BlockStore, "_keep", always(None))
     found_by_losses(first=5)
 
 

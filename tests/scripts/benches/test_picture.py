@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from scripts.benches.cases.latency import name_of
 from scripts.benches.cases.sizes import SIZES
-from scripts.benches.outcome import Outcome, Round
+from scripts.benches.outcome import CaseOutcome, Round
 from scripts.benches.picture import main
 from scripts.benches.volume.measure import BINS_US, fraction_name
 
@@ -24,7 +24,7 @@ FIGURES = {
 def outcome(case: str) -> dict[str, Any]:
     figures = FIGURES[case]
     rounds = tuple(Round(number, figures, {"tcp": figures}) for number in range(3))
-    return Outcome(case, "veth", rounds, ()).to_dict()
+    return CaseOutcome(case, "veth", rounds, ()).to_dict()
 
 
 def drawn(content: str, picture: Path) -> Result:

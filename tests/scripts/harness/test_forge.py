@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from scripts.harness.forge import Forge
+from scripts.harness.forge import PacketForge
 from scripts.harness.rogue import RoguePeer
 from srd.proto.base.errors import PacketError
 from srd.proto.wire.control import Accept, decode_untrusted
@@ -15,7 +15,7 @@ CAPTURED = [bytes([VERSION, PacketType.DATA]) + bytes(range(200))]
 
 
 def forged(seed: int, count: int) -> list[bytes]:
-    forge = Forge(Random(seed), peers=[OPENED], captured=CAPTURED)
+    forge = PacketForge(Random(seed), peers=[OPENED], captured=CAPTURED)
     return [forge.packet() for _ in range(count)]
 
 

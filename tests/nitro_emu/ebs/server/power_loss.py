@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 from nitro_emu.ebs.device import BLOCK_BYTES
-from nitro_emu.ebs.server.entries import Kind
-from nitro_emu.ebs.server.store import Store
-from nitro_emu.ebs.server.wal import Record, checksums
+from nitro_emu.ebs.server.entries import BlockKind
+from nitro_emu.ebs.server.store import BlockStore
+from nitro_emu.ebs.server.wal import WalRecord, checksums
 from tests.nitro_emu.ebs.virtual_disk import VirtualDisk
 
 SIZE_BYTES = 16 * BLOCK_BYTES
@@ -17,31 +17,33 @@ def pattern(number: int, *, blocks: int = 1) -> bytes:
     return Random(number).randbytes(blocks * BLOCK_BYTES)
 
 
-def put(store: Store, block: int, data: bytes, *, version: int, is_synced: bool = True) -> None:
-    record = Record(Kind.DATA, version, block, len(data) // BLOCK_BYTES, crcs=checksums(data))
+def put(store: BlockStore, block: int, data: bytes, *, version: int, is_synced: bool = True) -> None:
+    record = WalRecord(BlockKind.DATA, version, block, len(data) // BLOCK_BYTES, crcs=checksums(data))
     appended = store.append(record, memoryview(data))
     if is_synced:
         sync(store)
         store.apply(appended, record, memoryview(data))
 
 
-def put_zero(store: Store, block: int, count: int, *, version: int, kind: Kind, forces_before: int = 0) -> None:
-    record = Record(kind, version, block, count, forces_before)
-    if kind is Kind.ABSENT:
+def put_zero(
+    store: BlockStore, block: int, count: int, *, version: int, kind: BlockKind, forces_before: int = 0
+) -> None:
+    record = WalRecord(kind, version, block, count, forces_before)
+    if kind is BlockKind.ABSENT:
         store.keep(record)
     appended = store.append(record, memoryview(b""))
     sync(store)
     store.apply(appended, record, memoryview(b""))
 
 
-def sync(store: Store) -> None:
+def sync(store: BlockStore) -> None:
     files, number = store.to_sync()
     for file in files:
         file.sync()
     store.synced(number)
 
 
-def get(store: Store, block: int, *, blocks: int = 1) -> bytes:
+def get(store: BlockStore, block: int, *, blocks: int = 1) -> bytes:
     into = bytearray(blocks * BLOCK_BYTES)
     assert store.read(block, into=memoryview(into))
     return bytes(into)
@@ -53,7 +55,7 @@ def lose_power_often(seed: int) -> None:
     disk, version = VirtualDisk(), 0
     acknowledged, later = dict.fromkeys(range(8), bytes(BLOCK_BYTES)), dict[int, list[bytes]]()
     for _ in range(6):
-        store = Store(disk, size_bytes=SIZE_BYTES, log_bytes=20_000)
+        store = BlockStore(disk, size_bytes=SIZE_BYTES, log_bytes=20_000)
         for block in range(8):
             found = get(store, block)
             assert found in (acknowledged[block], *later.get(block, [])), f"seed {seed}, block {block}"
@@ -83,15 +85,15 @@ def lose_power_while_absent(seed: int) -> None:
     disk, version = VirtualDisk(), 0
     held, absent = dict.fromkeys(range(4), (0, bytes(BLOCK_BYTES))), dict.fromkeys(range(4), 0)
     for _ in range(8):
-        store = Store(disk, size_bytes=SIZE_BYTES, log_bytes=20_000)
+        store = BlockStore(disk, size_bytes=SIZE_BYTES, log_bytes=20_000)
         for block, (at, content) in held.items():
             assert int(store.held(block, count=1).version[0]) == at, f"seed {seed}, block {block}"
             assert not at or store.held_data(block, count=1, version=at) == content
-            assert bool(absent[block]) == (store.entries(block, count=1).kind[0] == Kind.ABSENT)
+            assert bool(absent[block]) == (store.entries(block, count=1).kind[0] == BlockKind.ABSENT)
         for _ in range(random.randrange(8)):
             block, version = random.randrange(4), version + 2
             if random.random() < 0.4:
-                put_zero(store, block, 1, version=version, kind=Kind.ABSENT, forces_before=1)
+                put_zero(store, block, 1, version=version, kind=BlockKind.ABSENT, forces_before=1)
                 absent[block] = version
             else:
                 at = random.choice((version, max(absent[block], held[block][0] + 1), max(absent[block] - 1, 1)))
