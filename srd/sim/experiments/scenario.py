@@ -111,6 +111,8 @@ class Scenario:
             played = self._play(topology, self._runs[name], seed=seed, measured_s=seconds)
             found |= {key if name == MAIN else f"{key}_{name}": value for key, value in played.items()}
         for name, expression in self._made.items():
+            if name in found:
+                raise ExperimentError(f"figures.{name}: there is such a figure; take another name")
             try:
                 found[name] = expression.value(found)
             except ExperimentError as error:

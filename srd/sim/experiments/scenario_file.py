@@ -24,8 +24,6 @@ from srd.sim.models.controllers import CONTROLLERS
 
 MERGED: Final = ("links", "settings", "stream")
 """Of these a run changes keys; any other one it has instead of the file's."""
-
-
 MOST_BACK_S: Final = EPOCH_S / 2
 """How far a clock may go back: before 0 there is no time for the protocol, and clocks begin at EPOCH_S."""
 

@@ -299,6 +299,7 @@ def test_a_topology_is_no_scenario(tmp_path: Path) -> None:
         ("bounds: [", "runs: {a: {stream: {outstanding: -1}}}\nbounds: [", "outstanding: -1 should be greater than"),
         ("bounds: [", "runs: {a: {settings: {nothing: 1}}}\nbounds: [", "settings: "),
         ("time: 50ms\n", "time: 50\n", "time: "),
+        ("time: 50ms\n", "time: [50ms]\n", "time: ['50ms'] is not a number with a unit"),
         ("capacity: 500mbit", "capacity: much", "capacity: 'much' is not"),
         ("time: 50ms", "time: 0s", "time: '0s' should be greater than 0"),
         ("warm_up: 50ms", "warm_up: -50ms", "warm_up: -50ms is before now"),
@@ -336,6 +337,12 @@ def test_figures__of_no_figure(tmp_path: Path) -> None:
     done = ran(written(tmp_path, STREAM + "figures: {a: nothing / capacity_mbps}\n"))
     assert done.exit_code == 1
     assert "figures.a: nothing is no figure; there are capacity_fraction, " in done.output
+
+
+def test_figures__of_a_name_that_there_is(tmp_path: Path) -> None:
+    done = ran(written(tmp_path, STREAM + "figures: {capacity_mbps: goodput_mbps}\n"))
+    assert done.exit_code == 1
+    assert "figures.capacity_mbps: there is such a figure; take another name" in done.output
 
 
 def test_bounds__of_no_figure(tmp_path: Path) -> None:
