@@ -76,7 +76,7 @@ class JobStore:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._base = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
-            self._base.row_factory = sqlite3.JobRow
+            self._base.row_factory = sqlite3.Row
             self._base.execute("PRAGMA journal_mode = WAL")
             self._base.execute("PRAGMA synchronous = FULL")
             self._base.executescript(_SCHEMA)
@@ -251,7 +251,7 @@ def _job(content: bytes) -> Job:
     return validated(Job, mapping_of(content, error=JobError, wanted=WANTED), error=JobError)
 
 
-def _row(found: sqlite3.JobRow) -> JobRow:
+def _row(found: sqlite3.Row) -> JobRow:
     values = dict(found)
     made = {
         "job": _job(values["content"]),
