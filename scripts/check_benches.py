@@ -42,7 +42,7 @@ from scripts.harness.errors import BenchError
 
 LONGEST_FIRST: Final = (
     "wild", "incast-8192", "roce", "unequal", "long-fat", "loss", "fair", "blackhole", "incast", "ecn", "incast-1000",
-    "permutation", "jitter", "slow-path", "messages", "virtual", "chaos",
+    "permutation", "jitter", "slow-links", "slow-path", "messages", "virtual", "chaos",
 )  # fmt: skip
 """The cases of the virtual backend with requirements, in an order in which the parallel processes end together."""
 LONG: Final = ("incast-8192", "unequal")

@@ -337,11 +337,6 @@ class Peer:
         self._engine.driver.flush()
 
     @property
-    def last_packet_at(self) -> float:
-        """When the last packet came of it, as a time of `time.monotonic()`."""
-        return self._core.last_packet_at
-
-    @property
     def window_bytes(self) -> float:
         """Congestion window: how much may be in flight now; 0 after the peer has ended."""
         return self._core.sender.controller.window_bytes

@@ -27,13 +27,12 @@ from srd.sim.models.dcqcn import DcqcnConfig, FirmwareConfig
 from srd.sim.models.transports import (
     FIRMWARE_MARKING,
     PAPER_MARKING,
-    Cubic,
     Dcqcn,
     DcqcnFirmware,
-    Dctcp,
     Irn,
     ModelTransport,
     Roce,
+    Tcp,
 )
 from srd.sim.presets import MICROSECOND_FABRIC
 from srd.sim.roce import scenarios
@@ -101,7 +100,7 @@ def _cubic() -> Iterator[tuple[str, Contender]]:
     for alpha, rto_ms in product((1 / 8, 1 / 2, 1.0, 8.0), (200.0, 10.0, 1.0)):
         yield (
             f"alpha {alpha:g}, RTO of {rto_ms:g} ms at least",
-            _both("cubic", Cubic(alpha=alpha, min_rto_s=rto_ms / 1e3)),
+            _both("cubic", Tcp("cubic", alpha=alpha, min_rto_s=rto_ms / 1e3)),
         )
 
 
@@ -109,7 +108,7 @@ def _dctcp() -> Iterator[tuple[str, Contender]]:
     for alpha, mark, rto_ms in product(ALPHAS, (3000, 1500, 9750), (200.0, 1.0)):
         yield (
             f"alpha {alpha:g}, K {mark / 100:g} kB at 10 Gbit/s, RTO of {rto_ms:g} ms at least",
-            _both("dctcp", Dctcp(alpha=alpha, mark_bytes_per_gbps=mark, min_rto_s=rto_ms / 1e3)),
+            _both("dctcp", Tcp("dctcp", alpha=alpha, mark_bytes_per_gbps=mark, min_rto_s=rto_ms / 1e3)),
         )
 
 
@@ -119,7 +118,7 @@ def _srd() -> Iterator[tuple[str, Contender]]:
         config = replace(start, delay_target_rtts=rtts, min_delay_target_s=floor_us / 1e6, max_peers=CONFIG.max_peers)
         yield (
             f"alpha {alpha:g}, window {start.initial_window_packets}, target {rtts:g} RTT, {floor_us:g} us",
-            replace(CONTENDERS["srd"], switches=Cubic(alpha=alpha), config=config),
+            replace(CONTENDERS["srd"], switches=Tcp("cubic", alpha=alpha), config=config),
         )
 
 

@@ -11,13 +11,10 @@ from typing import Final
 
 from scripts.benches.case import Case, CaseOptions
 from scripts.benches.cases import (
-    blackhole,
     chaos,
     messages,
     roce,
-    unequal,
     virtual,
-    wild,
 )
 from scripts.benches.outcome import Round, wanted
 from scripts.harness.errors import BenchError
@@ -73,17 +70,15 @@ VIRTUAL: Final = (
     from_file("incast-1000"),
     from_file("incast-8192"),
     from_file("permutation"),
-    scenario("unequal", "paths of very different length; a receiver's clock that drifts and steps", unequal.measure,
-             "unequal_capacity_fraction >= 0.78", "drift_ok >= 1", seconds=3.0),
+    from_file("unequal"),
     from_file("slow-path"),
+    from_file("slow-links"),
     from_file("loss"),
     from_file("ecn"),
-    scenario("blackhole", "1, then 3 of 4 paths die silently", blackhole.measure,
-             "stall_rtts <= 3.1", "failed_requests <= 0", "repaired_s <= 1"),
+    from_file("blackhole"),
     from_file("jitter"),
     from_file("long-fat"),
-    scenario("wild", "beside models of TCP (CUBIC, BBR); alone by jitter, over a WAN with 0 and 1 % loss, by satellite",
-             wild.measure, *wild.BOUNDS),
+    from_file("wild"),
     from_file("fair"),
     scenario("messages", "one packet lost in every tenth of 1,000 messages", messages.measure,
              "undisturbed_ratio <= 1.05"),

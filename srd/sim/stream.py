@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from netns.backends.virtual.fabric import VirtualFabric
 from srd.proto.events import Completion, Event
+from srd.proto.wire.status import Status
 from srd.sim.host import DeliveredMessage
 from srd.sim.simulation import Connection
 
 
 class MessageStream:
-    """Posts a message for each that completes. Message n has immediate n and is posted at `posted_at_ns[n]`.
+    """Posts a message for each that succeeds. Message n has immediate n and is posted at `posted_at_ns[n]`.
 
     At most one stream per source, because it handles the host's events.
     """
@@ -61,5 +62,5 @@ class MessageStream:
             self.posted_at_ns.append(self._fabric.now_ns)
 
     def _take(self, event: Event) -> None:
-        if self._outstanding and isinstance(event, Completion):
+        if self._outstanding and isinstance(event, Completion) and event.status is Status.OK:
             self._post()

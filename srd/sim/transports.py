@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from srd.sim.models.transports import Cubic, Dcqcn, DcqcnFirmware, Dctcp, Irn, Roce
+from srd.sim.models.transports import DCTCP_MARK_BYTES_PER_GBPS, Dcqcn, DcqcnFirmware, Irn, Roce, Tcp
 from srd.sim.simulation import NS_PER_S, Simulation
 from srd.sim.transport import Done, Transport
 
@@ -43,6 +43,6 @@ TRANSPORTS: Final[dict[str, Transport]] = {
     "dcqcn": Dcqcn(),
     "dcqcn-firmware": DcqcnFirmware(),
     "irn": Irn(),
-    "cubic": Cubic(),
-    "dctcp": Dctcp(),
+    "cubic": Tcp("cubic"),
+    "dctcp": Tcp("dctcp", mark_bytes_per_gbps=DCTCP_MARK_BYTES_PER_GBPS),
 }

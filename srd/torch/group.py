@@ -453,9 +453,9 @@ def create(options: Any, _: object = None) -> ProcessGroupSRD:
         mesh = Mesh(None, rank=rank, hosts=[host], leaves=[""])
     else:
         thread = loop_thread()
-        endpoint, watch = thread.submit(listen(host, key=rendezvous.key(), rank=rank)).result()
-        rendezvous.publish(host, endpoint.address[1], leaf=own_leaf(os.environ), watch=watch)
-        joining = partial(join, endpoint, rendezvous.entries(), rank=rank, watch=watch)
+        endpoint = thread.submit(listen(host, key=rendezvous.key())).result()
+        rendezvous.publish(host, endpoint.address[1], leaf=own_leaf(os.environ))
+        joining = partial(join, endpoint, rendezvous.entries(), rank=rank)
         mesh = thread.submit(joining(timeout_s=options.timeout.total_seconds())).result()
     return ProcessGroupSRD(mesh, timeout=options.timeout)
 

@@ -54,7 +54,6 @@ COLLECTIVE, SEND, CONTROL, ENVELOPE = range(4)
 _GRANT: Final = CONTROL << _KIND_SHIFT
 _FAREWELL: Final = _GRANT | 1
 _TAKEN: Final = _GRANT | 2
-_ASK: Final = _GRANT | 3
 _ENVELOPE: Final = ENVELOPE << _KIND_SHIFT
 _HEADER: Final = struct.Struct("!Ii?Q")  # number, tag, whether the content follows, its length
 _GRANTED: Final = struct.Struct("!I?")  # identity, whether it may be one write; a `TARGET` follows, with key 0 for none
@@ -342,11 +341,6 @@ class RankLink:
     def forget_out(self, out: Out) -> None:
         """Note that a transfer has ended."""
         self._outs.pop(out.identity, None)
-
-    def ask(self) -> None:
-        """Have the other end answer, if it lives."""
-        if self.error is None:
-            self.post_copy(b"", immediate=_ASK)
 
     def say_farewell(self, reason: str) -> None:
         """Tell the other rank why this one gives up."""

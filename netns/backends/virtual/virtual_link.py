@@ -214,7 +214,9 @@ class VirtualLink:
     @property
     def wait_ns(self) -> int:
         """How long a packet that arrived now would queue, beyond the delay and its own serialisation time."""
-        return 0 if self.netem is None else self.netem.wait_ns(self._events.now_ns)
+        if self.netem is None or self._due_at_ns == NEVER_NS:  # it holds no packet: most links at most times
+            return 0
+        return self.netem.wait_ns(self._events.now_ns)
 
     def counters(self) -> dict[str, int]:
         """Return all counters, by name."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import socket
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -144,6 +145,7 @@ def measure(entries: int, *, seed: int) -> dict[str, float]:
             if card.status is None:
                 raise
             return {**dict.fromkeys(FIGURES, math.inf), "card_lives": 0, "internal_errors": complaints(card)}
+        print(good.errors, end="", file=sys.stderr)  # why a message failed
         return {
             "entries": took["entries"],
             "connections": took["connections"],

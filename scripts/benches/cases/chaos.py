@@ -8,6 +8,8 @@ bytes to the right address, or its sender gets an error; no other memory is writ
 exception.
 
 `violations` counts the violated invariants; each seed with one is printed with the command that replays it.
+
+It is a program, and no scenario's file: what happens is drawn from the seed, and each byte is compared.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@ first transmission, before it reaches the fabric; retransmissions are not droppe
 
 `undisturbed_ratio`: median completion time (from posting to delivery) of the 900 messages without loss, in the run with
 loss over the run without. `disturbed_ratio`: the same of the 100 others. In an ordered stream both would be similar.
+
+It is a program, and no scenario's file: links lose packets by chance, and no user needs one that loses the second
+packet of a message.
 """
 
 from __future__ import annotations

@@ -17,6 +17,9 @@ scenarios are those of srd/sim/roce/scenarios.py. Figures:
 - `goodput_1pct_loss_*`: one flow of 20 MB over a link that loses 1 %, over the line rate.
 - `paper_error`: the largest deviation from what arithmetic says: the last flow of an incast over a port that is never
   idle, and go-back-N's goodput 1 / (1 + P W) at a loss of 0.1 %.
+
+It is a program, and no scenario's file: a slow host, loops of packets and the watchdog are of switches that pause,
+which `srd sim roce` plays by the same functions; a file has the links of netem.
 """
 
 from __future__ import annotations

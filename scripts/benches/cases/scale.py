@@ -7,7 +7,8 @@ together; 10^8 are some ten minutes, by default it is a tenth of that).
 
 `hops_per_wall_second`: of both, over the time from the start to the end of the slower, with what it takes to build the
 fabric and to open connections; 10^8 in ten minutes are 166,667. `hops_per_core_second`: over the processor time of the
-slower. `memory_mb`: the largest memory of both together. All flows must be complete.
+slower. `memory_mb`: the largest memory of both together. All flows must be complete. It is a program, and no scenario's
+file, as it measures processes: each of them runs what `srd sim clos1024 --workload permutation:SIZE` does.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 2 leaves, 4 spines, 4 hosts per leaf, every link shaped (100 Gbit/s, 5 us); each host sends 9,014-byte packets at 90 %
 of its rate to a host on the other leaf, from 16 ports in turn, for 10 ms of virtual time: some 100,000 packets, 4 hops
 each. Set-up is not counted. The rate is per CPU time, so that other load does not matter; wall time is reported, too.
+
+It is a program, and no scenario's file, whose figures are the same in each run and which has a transport.
 """
 
 from __future__ import annotations

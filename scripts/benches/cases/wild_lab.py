@@ -25,13 +25,11 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from netns.lab.lab import Lab
-from scripts.benches.cases import wild
-from scripts.benches.cases.wild import SETTLING_S, SHARED_BPS, SHARED_RTT_S, SHARED_S
-from scripts.benches.outcome import Round, wanted
+from scripts.benches.outcome import Round, Wanted
 from scripts.benches.veth import iperf
 from scripts.benches.wild.links import MTU, PACKET_BYTES, PAYLOAD_FRACTION, bottleneck
 from scripts.harness import perf
@@ -40,17 +38,23 @@ from scripts.harness.needs import Need, lacks
 from scripts.harness.two_hosts import TwoHosts
 from scripts.harness.waiting import wait_until
 from srd.perf.tcp_socket import BBR, CUBIC
+from srd.sim.experiments.scenario import read_scenario
 
 LIMITS: Final = {"wan_capacity_fraction": 0.88}
 """Bounds that differ from those in virtual time."""
 WANTED: Final = tuple(
-    replace(each, limit=LIMITS.get(each.figure, each.limit), over="median") for each in wanted(*wild.BOUNDS)
+    Wanted(each.figure, each.relation, LIMITS.get(each.figure, each.limit), over="median")
+    for each in read_scenario("wild").bounds
 )
 NEEDS: Final = (
     Need("iperf3", ("tcp_share_*", "own_share_*", "resent_fraction_*")),
     Need("ping", ("queue_ms_20ms_path",)),
 )
 SECONDS: Final = 0.0
+SETTLING_S: Final = 5.0
+SHARED_S: Final = 15.0
+SHARED_BPS: Final = 100_000_000
+SHARED_RTT_S: Final = 0.02
 OUR_HOSTS: Final = ("h1", "h3")
 TCP_HOSTS: Final = ("h2", "h4")
 HEAD_START_S: Final = 1.0

@@ -1,1 +1,1 @@
-"""Dumbbells to compete on; endless TCP flows in virtual time; ours on sockets."""
+"""Dumbbells to compete on, on sockets."""

@@ -1,4 +1,4 @@
-"""The dumbbells of the cases `wild` and `wild-lab`.
+"""The dumbbells of the case `wild-lab`, which are those of `wild`.
 
 Two hosts a side, MTU 1500, a buffer of one bandwidth-delay product (drop tail).
 """

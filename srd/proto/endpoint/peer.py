@@ -398,11 +398,6 @@ class PeerCore:
         elif self.state is PeerState.CLOSING and self._closes >= CLOSE_ATTEMPTS and now >= self._close_at:
             self.end(Status.OK, reason="closed; the other end did not confirm")
 
-    @property
-    def last_packet_at(self) -> float:
-        """When the last packet arrived."""
-        return self._keepalive.last_packet_at
-
     def poll_timeout(self, *, now: float) -> float | None:
         """When to check again, if nothing arrives before."""
         if self.state is not PeerState.ENDED:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from netns.backends.virtual.virtual_link import VirtualLink
-from netns.topology.model import Topology
-from srd.proto.config import ProtocolConfig
-from srd.sim.host import HostClock
 from srd.sim.simulation import Simulation
 from srd.sim.stream import MessageStream
 
@@ -39,28 +36,6 @@ def streams(
     ]
 
 
-def bulk(
-    topology: Topology,
-    *,
-    seed: int,
-    ends: tuple[str, str],
-    message_bytes: int = MESSAGE_BYTES,
-    outstanding: int = OUTSTANDING,
-    config: ProtocolConfig | None = None,
-    clocks: Mapping[str, HostClock] | None = None,
-) -> BulkSimulation:
-    """Start a stream from the one end to the other; with the default settings if no `config` is given.
-
-    `clocks`: of the hosts whose clocks are wrong.
-    """
-    simulation = Simulation(topology, config=config or ProtocolConfig(), seed=seed)
-    for host, clock in (clocks or {}).items():
-        simulation.sim_host(host).clock = clock
-    (stream,) = streams(simulation, [ends], message_bytes=message_bytes, outstanding=outstanding)
-    stream.start()
-    return BulkSimulation(simulation, [stream])
-
-
 @dataclass(frozen=True, slots=True)
 class BulkFigures:
     """What came of streams in some time."""
@@ -82,9 +57,11 @@ class BulkSimulation:
 
     def __init__(self, simulation: Simulation, started: Sequence[MessageStream]) -> None:
         self.simulation = simulation
-        self.connection = started[0].connection
-        """The first one's."""
+        self.streams = started
         self.connections = [stream.connection for stream in started]
+        self.senders = [stream.connection.sender for stream in started]
+        """These are there when their peers have ended, too."""
+        self.receivers = [stream.connection.receiver for stream in started]
 
     @property
     def resent_fraction(self) -> float:
@@ -95,38 +72,26 @@ class BulkSimulation:
     @property
     def spurious_fraction(self) -> float:
         """Packets that had arrived before, over all that arrived since the start."""
-        receivers = [each.receiver for each in self.connections]
-        return sum(each.duplicates for each in receivers) / sum(each.packets for each in receivers)
+        return sum(each.duplicates for each in self.receivers) / sum(each.packets for each in self.receivers)
 
-    def span(
-        self,
-        seconds: float,
-        *,
-        warm_up_s: float,
-        steps: int = 1,
-        links: Iterable[VirtualLink] = (),
-        after_step: Callable[[int], None] = lambda _step: None,
-    ) -> BulkFigures:
-        """Return what comes of so many seconds after a warm-up, in steps. Raises SimulationError if a request fails."""
-        self.simulation.run(seconds=warm_up_s)
+    def span(self, seconds: float, *, steps: int = 1, links: Sequence[VirtualLink] = ()) -> BulkFigures:
+        """Return what comes of so many seconds from now on, in steps."""
         before = self._counts()
         waits_ns = list[int]()
-        for step in range(steps):
+        for _ in range(steps):
             self.simulation.run(seconds=seconds / steps)
             waits_ns += [link.wait_ns for link in links]
-            after_step(step)
-        self.simulation.require_no_failures()
         now = self._counts()
         landed = tuple(after - then for after, then in zip(now[0], before[0], strict=True))
         packets, resent, lost = (after - then for after, then in zip(now[1:], before[1:], strict=True))
-        return BulkFigures(8 * sum(landed) / seconds, landed, resent / packets, lost / packets, tuple(waits_ns))
+        sent = max(packets, 1)  # with failures it may be none
+        return BulkFigures(8 * sum(landed) / seconds, landed, resent / sent, lost / sent, tuple(waits_ns))
 
     def _counts(self) -> tuple[list[int], int, int, int]:
         """Return bytes that have landed of each stream, and packets that were sent, sent again and lost."""
-        senders = [each.sender for each in self.connections]
         return (
-            [each.receiver.landed_bytes for each in self.connections],
-            sum(sender.packets for sender in senders),
-            sum(sender.retransmitted for sender in senders),
-            sum(path.counters.lost for sender in senders for path in sender.paths),
+            [receiver.landed_bytes for receiver in self.receivers],
+            sum(sender.packets for sender in self.senders),
+            sum(sender.retransmitted for sender in self.senders),
+            sum(path.counters.lost for sender in self.senders for path in sender.paths),
         )

@@ -85,9 +85,9 @@ def sim(
     clos1024. The same command gives the same result. The exit status is 1 if some flow was not complete.
 
     A scenario instead of a TOPOLOGY has its own workload, and bounds: a file (srd/sim/experiments/scenario.py), or a
-    built-in one: ecn, fair, incast, incast-1000, incast-8192, jitter, long-fat, loss, permutation, slow-path. The exit
-    status is 1 if a bound is missed. With `roce` it plays the scenarios of docs/roce.md by every transport: what pauses
-    do to flows beside an incast, slow hosts, losses, deadlocks.
+    built-in one: blackhole, ecn, fair, incast, incast-1000, incast-8192, jitter, long-fat, loss, permutation,
+    slow-links, slow-path, unequal, wild. The exit status is 1 if a bound is missed. With `roce` it plays the scenarios
+    of docs/roce.md by every transport: what pauses do to flows beside an incast, slow hosts, losses, deadlocks.
     """
     if topology == ROCE:
         _refuse_others(context, of=topology, taken=ROCE_TAKES)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from itertools import pairwise
@@ -26,9 +25,8 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.wire.status import Status
 from srd.sim.experiments.errors import ExperimentError
 from srd.sim.experiments.fabric import Bounds, settings
-from srd.sim.experiments.workload import Flow
+from srd.sim.flows import Flow, Running
 from srd.sim.simulation import NS_PER_S, Simulation
-from srd.sim.transport import Transport
 from srd.sim.transports import TRANSPORTS
 
 STEP_US: Final = 1.0
@@ -135,13 +133,13 @@ def run(experiment: Experiment) -> ExperimentResult:
     simulation = transport.simulation(topology, config=config, seed=experiment.seed)
     transport.prepare(simulation, [(flow.source, flow.destination) for flow in experiment.flows])
     hops = simulation.fabric.packet_hops
-    running = _Running(simulation, transport, experiment.flows)
+    running = Running(simulation, transport, experiment.flows)
     series = _Series(simulation.fabric)
     simulation.fabric.run_schedule(experiment.plan)
     running.start()
     simulation.run(seconds=experiment.limit_s, done=running.is_done)
     return ExperimentResult(
-        completions=running.completions(Bounds(topology)),
+        completions=_completions(running, topology),
         counters=simulation.fabric.counters(),
         series=series.found(),
         step_us=series.step_ns / 1000,
@@ -162,60 +160,16 @@ def _failures(simulation: Simulation) -> list[str]:
     return found
 
 
-class _Running:
-    """Starts flows when the ones that they wait for are complete, and notes when each is."""
-
-    def __init__(self, simulation: Simulation, transport: Transport, flows: Sequence[Flow]) -> None:
-        self.began_ns = simulation.now_ns
-        self._simulation = simulation
-        self._transport = transport
-        self._flows = flows
-        self._needs = [flow.needs for flow in flows]
-        self._waiting: dict[int, list[int]] = defaultdict(list)
-        for index, flow in enumerate(flows):
-            for other in flow.after:
-                self._waiting[other].append(index)
-        self._started_s: list[float | None] = [None] * len(flows)
-        self._ended_s: list[float | None] = [None] * len(flows)
-        self._left = len(flows)
-
-    def is_done(self) -> bool:
-        """Whether every flow is complete."""
-        return not self._left
-
-    def start(self) -> None:
-        """Start the flows that wait for none."""
-        for index, flow in enumerate(self._flows):
-            if not flow.after:
-                self._start(index, not_before_s=0.0)
-
-    def _start(self, index: int, *, not_before_s: float) -> None:
-        flow, began_s = self._flows[index], self.began_ns / NS_PER_S
-        at = began_s + max(flow.start_s, not_before_s)
-        self._started_s[index] = at
-
-        def done(now: float) -> None:
-            self._ended_s[index] = now
-            self._left -= 1
-            for waiting in self._waiting[index]:
-                self._needs[waiting] -= 1
-                if self._needs[waiting] == 0:
-                    self._start(waiting, not_before_s=now - began_s)
-
-        self._transport.flow(self._simulation, flow.source, flow.destination, flow.size_bytes, at=at, done=done)
-
-    def completions(self, bounds: Bounds) -> tuple[FlowCompletion, ...]:
-        """Return what came of each flow; times are whole nanoseconds."""
-        return tuple(self._completion(index, flow, bounds) for index, flow in enumerate(self._flows))
-
-    def _completion(self, index: int, flow: Flow, bounds: Bounds) -> FlowCompletion:
-        started_s, ended_s = self._started_s[index], self._ended_s[index]
+def _completions(running: Running, topology: Topology) -> tuple[FlowCompletion, ...]:
+    """Return what came of each flow; times are whole nanoseconds."""
+    bounds, found = Bounds(topology), []
+    for index, (flow, started_s, ended_s) in enumerate(running.times_s()):
         ideal_us = bounds.ideal_us(flow.source, flow.destination, size_bytes=flow.size_bytes)
-        if started_s is None:
-            return FlowCompletion(index, None, None, ideal_us)
-        started_ns = round(started_s * NS_PER_S)
-        fct_us = None if ended_s is None else (round(ended_s * NS_PER_S) - started_ns) / 1000
-        return FlowCompletion(index, (started_ns - self.began_ns) / 1000, fct_us, ideal_us)
+        started_ns = None if started_s is None else round(started_s * NS_PER_S)
+        start_us = None if started_ns is None else (started_ns - running.began_ns) / 1000
+        fct_us = None if started_ns is None or ended_s is None else (round(ended_s * NS_PER_S) - started_ns) / 1000
+        found.append(FlowCompletion(index, start_us, fct_us, ideal_us))
+    return tuple(found)
 
 
 class _Series:

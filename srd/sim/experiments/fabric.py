@@ -30,7 +30,9 @@ from srd.sim.presets import MICROSECOND_FABRIC
 
 FABRICS: Final = Path(__file__).parent / "fabrics"
 MICROSECONDS_BELOW_US: Final = 1000.0
-"""Round trips of an empty fabric for which protocol settings are those for microseconds (`srd.sim.presets`)."""
+"""Round trips of an empty fabric below which protocol settings are those for microseconds (`srd.sim.presets`)."""
+MICROSECONDS_FROM_BPS: Final = 10_000_000_000
+"""Rate of hosts from which they are: a full packet takes 7 us then, so a delay target of as many has room for one."""
 
 
 def named_file(name: str) -> Path:
@@ -122,22 +124,36 @@ class Bounds:
     def longest_rtt_us(self) -> float:
         """Return the longest round trip from the first host."""
         first, *others = self._topology.hosts
-        return max((self.delay_us(first, other) + self.delay_us(other, first) for other in others), default=0.0)
+        leaf = self._topology.switch_of(first)
+        there_us, back_us = self._from(leaf, 0), self._shortest(leaf, 0, back=True)
+        leaves = {other: self._topology.switch_of(other) for other in others}
+        rtts_us = (self._ends_us(other) + there_us[leaf] + back_us[leaf] for other, leaf in leaves.items())
+        return self._ends_us(first) + max(rtts_us) if others else 0.0
+
+    def _ends_us(self, host: str) -> float:
+        """Return the delays of a host's link, out of it and into it."""
+        link = self._topology.links_of[host][0]
+        return _delay_us(_shape(link, host), 0) + _delay_us(_shape(link, link.other(host)), 0)
 
     def _from(self, leaf: str, length_bytes: int) -> dict[str, float]:
-        """Return the shortest delays from one switch to all, in us (Dijkstra)."""
+        """Return the shortest delays from one switch to all, in us."""
         found = self._delays.get((leaf, length_bytes))
         if found is None:
-            found = self._delays[leaf, length_bytes] = {}
-            heap = [(0.0, leaf)]
-            while heap:
-                delay_us, node = heappop(heap)
-                if node in found:
-                    continue
-                found[node] = delay_us
-                for link in self._topology.links_of[node]:
-                    if (other := link.other(node)) not in found and other not in self._hosts:
-                        heappush(heap, (delay_us + _delay_us(_shape(link, node), length_bytes), other))
+            found = self._delays[leaf, length_bytes] = self._shortest(leaf, length_bytes, back=False)
+        return found
+
+    def _shortest(self, leaf: str, length_bytes: int, *, back: bool) -> dict[str, float]:
+        """Return the same, or those from all to one switch (Dijkstra)."""
+        found, heap = dict[str, float](), [(0.0, leaf)]
+        while heap:
+            delay_us, node = heappop(heap)
+            if node in found:
+                continue
+            found[node] = delay_us
+            for link in self._topology.links_of[node]:
+                if (other := link.other(node)) not in found and other not in self._hosts:
+                    shape = _shape(link, other if back else node)
+                    heappush(heap, (delay_us + _delay_us(shape, length_bytes), other))
         return found
 
     def _rate_bps(self, source: str, destination: str) -> float:
@@ -179,7 +195,8 @@ def host_bps(topology: Topology) -> int:
 
 
 def settings(topology: Topology) -> tuple[str, ProtocolConfig]:
-    """Return the protocol settings that suit a topology's round trips, and their name."""
-    if Bounds(topology).longest_rtt_us() < MICROSECONDS_BELOW_US:
+    """Return the protocol settings that suit a topology's round trips and rates, and their name."""
+    is_fast = host_bps(topology) >= MICROSECONDS_FROM_BPS or not host_bps(topology)
+    if is_fast and Bounds(topology).longest_rtt_us() < MICROSECONDS_BELOW_US:
         return "microseconds", MICROSECOND_FABRIC
     return "defaults", ProtocolConfig()

@@ -29,7 +29,8 @@ from netns.errors import LabError
 from netns.netem.shape import Shape, limit_for
 from netns.topology.model import ETHERNET_HEADER_BYTES, MAX_LINKS, Link, Switch, Tier, Topology, check_range
 from srd.sim.experiments.errors import ExperimentError
-from srd.sim.experiments.workload import Flow, check_count, check_size
+from srd.sim.experiments.workload import check_count, check_size
+from srd.sim.flows import Flow
 
 MTU: Final = 4096 + 28
 """htsim's programs send packets of 4 KiB by default; UDP and IP headers besides."""

@@ -12,17 +12,30 @@
 be delivered within `limit` (1s). Lists of hosts as `source` and `destination` are as many streams, to one destination
 or to one each; with `later: 2ms` every other one begins so much later, in the warm-up. Figures: `goodput_mbps` of the
 payload that landed while it was measured; with a `capacity`, `capacity_mbps` for payload, and `capacity_fraction`: the
-one over the other; `lost_fraction` (declared lost) and `marked_packets`; since the start, `retransmitted_fraction` of
-what was sent, and `spurious_fraction` of what arrived, which had arrived before. Of several streams `jain_index`: how
-evenly they shared. With `samples: {every: 2ms, links: "leaf1>*"}` `mean_queue_ms`, how long a packet would have waited
-at these links, and `median_queue_bdp`: the median, over the round trip of the empty fabric. `settings` are those of
-srd/proto/config.py which are not the defaults.
+one over the other; `lost_fraction` (declared lost) and `resent_fraction` of what was sent, `marked_packets`; since the
+start, `retransmitted_fraction` of what was sent, and `spurious_fraction` of what arrived, which had arrived before. Of
+several streams `jain_index`: how evenly they shared. With `samples: {every: 2ms, links: "leaf1>*"}` `mean_queue_ms` and
+`median_queue_ms`, how long a packet would have waited at these links, and `median_queue_bdp`, over the round trip of
+the empty fabric. `settings` are those of srd/proto/config.py which are not the defaults.
 
 A stream of so many `messages` needs no `time`. Its figures are the `median_over_ideal_ratio` and the
 `max_over_ideal_ratio` of their times, from posting to delivery; ideal is what the packets of a message take, with all
-headers, at the narrowest rate, and the last one across the empty fabric (`ideal_us`: of the first stream).
+headers, at the narrowest rate, and the last one across the empty fabric (`ideal_us`: of the first stream). Goodput and
+capacity are as above, from the first message posted to the last one delivered.
 
-Instead of `stream`, `time` and `capacity`:
+What else may happen to streams:
+
+    plan: [{at: 500ms, fail: spine1, for: 500ms}]       # failures, as of `srd sim --plan`, or the name of a file
+    beside: {source: h3, destination: h4, tcp: cubic, at: 1s}    # an endless flow of TCP: cubic, bbr or dctcp
+    clocks: {h2: {offset: 1h, drift_ppm: 100, steps: [1s, -1s]}} # wrong ones
+
+A plan begins with the first stream. Its figures: `failed_requests`, which without a plan are an error;
+`longest_gap_ms` between two deliveries of messages while it was measured, and `longest_packet_gap_ms` without payload;
+`messages` delivered; `repaired_s`, the longest time from a repair until the link that had carried most there has
+carried ten full packets again. Beside TCP there are `beside_mbps` of TCP on the wire, and `beside_lost_fraction` of
+what it sent. A clock is set by each of the `steps` after equal parts of the measurement.
+
+Instead of `stream`, and all above but topology and plan:
 
     workload: incast:48x2MB                             # as of `srd sim`
     limit: 1s                                           # virtual time within which it must be complete
@@ -34,88 +47,47 @@ deliver the last message earlier); `max_over_ideal_ratio`; `resent_fraction` of 
 what found no room at the destination's port, over what was sent.
 
 `runs` are variants of one scenario, played one after the other. A run changes links, by patterns of their names
-(A-B, or one direction: A>B), settings, and keys of the stream, and may have another capacity:
+(A-B, or one direction: A>B), keys of the stream, and settings; any other key but `workload` and `limit` it may have
+instead of the file's:
 
     runs:
       1pct: {links: {"leaf2-*": {loss: 1%}}, capacity: 990mbit}
       alone: {stream: {source: h1}, settings: {paths: 1}}
-    ratios: {queue_ratio: mean_queue_ms / mean_queue_ms_unmarked}
+    figures: {queue_ratio: mean_queue_ms / mean_queue_ms_unmarked}
 
-A run's figures end in its name, but for those of the run `main`. Ratios are of figures. A bound of a figure that only
-runs with other names have is one of the worst of them.
+A run's figures end in its name, but for those of the run `main`. `figures` are made of others (expression.py). A bound
+of a figure that only runs with other names have is one of the worst of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import Field
-
 from netns.base.files import file_or_example
-from netns.base.units import UnitError, parse_duration_us, parse_rate_bps, parse_size
-from netns.base.yaml_file import Strict, load_mapping, validated
+from netns.base.yaml_file import load_mapping, validated
 from netns.errors import LabError
 from netns.netem.shape import Shape
 from netns.topology.file import parse_topology
 from netns.topology.model import Topology
-from srd.proto.base.errors import UsageError
-from srd.proto.config import ProtocolConfig
 from srd.sim.experiments.errors import ExperimentError
-from srd.sim.experiments.experiment import Experiment, ExperimentResult, run
-from srd.sim.experiments.fabric import Bounds, message_bytes, packet_bytes, read_fabric, settings, with_host_ports
+from srd.sim.experiments.experiment import Experiment, run
+from srd.sim.experiments.expression import Expression
+from srd.sim.experiments.fabric import read_fabric, with_host_ports
 from srd.sim.experiments.figures import figures as figures_of
+from srd.sim.experiments.incast import incast_figures
 from srd.sim.experiments.inputs import experiment_of
 from srd.sim.experiments.requirement import Requirement, requirement
-from srd.sim.experiments.streams import StreamPlan, play
-from srd.sim.experiments.workload import check_size
+from srd.sim.experiments.scenario_file import RunKeys, ScenarioKeys, check, config_of, failures_of, run_keys
+from srd.sim.experiments.streams import play
 
 SCENARIOS: Final = Path(__file__).parent / "scenarios"
 NAMES: Final = tuple(sorted(path.stem for path in SCENARIOS.glob("*.yaml")))
 """The built-in ones."""
 MAIN: Final = "main"
 Figures = dict[str, float]
-
-
-class _Stream(Strict):
-    source: str | list[str]
-    destination: str | list[str]
-    message: str | int
-    outstanding: int = Field(default=0, ge=1)
-    every: str | None = None
-    messages: int = Field(default=0, ge=1)
-    later: str = "0s"
-
-
-class _Samples(Strict):
-    every: str
-    links: str
-
-
-class _Run(Strict):
-    links: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    capacity: str | int | None = None
-    settings: dict[str, Any] = Field(default_factory=dict)
-    stream: dict[str, Any] = Field(default_factory=dict)
-
-
-class _File(Strict):
-    happens: str
-    topology: str | dict[str, Any]
-    workload: str | None = None
-    limit: str = "1s"
-    stream: _Stream | None = None
-    warm_up: str = "0s"
-    time: str | None = None
-    capacity: str | int | None = None
-    samples: _Samples | None = None
-    settings: dict[str, Any] = Field(default_factory=dict)
-    runs: dict[str, _Run] = Field(default_factory=lambda: {MAIN: _Run()}, min_length=1)
-    ratios: dict[str, str] = Field(default_factory=dict)
-    bounds: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,23 +98,27 @@ class Scenario:
     happens: str
     bounds: tuple[Requirement, ...]
     seconds: float
-    """Virtual time that is measured; 0: until the workload is complete."""
-    _file: _File
+    """Virtual time that all runs measure; 0: it depends on the run, or on when the workload is complete."""
+    _runs: dict[str, RunKeys]
+    _made: dict[str, Expression]
+    """Figures that are made of others."""
     _base: Path
 
     def figures(self, *, seed: int, seconds: float | None = None) -> Figures:
         """Play all runs. `seconds`: measure for so long. Raises LabError, or SimulationError if one is not valid."""
         found: Figures = {}
         for name, topology in self.topologies(seed=seed).items():
-            played = self._play(topology, self._file.runs[name], seed=seed, seconds=seconds or self.seconds)
+            played = self._play(topology, self._runs[name], seed=seed, measured_s=seconds)
             found |= {key if name == MAIN else f"{key}_{name}": value for key, value in played.items()}
-        for name, text in self._file.ratios.items():
-            over, _, under = text.partition(" / ")
-            if lacking := {over, under} - {*found}:
-                raise ExperimentError(f"ratios.{name}: {lacking.pop()} is no figure; there are {', '.join(found)}")
-            found[name] = found[over] / found[under]
+        for name, expression in self._made.items():
+            if name in found:
+                raise ExperimentError(f"figures.{name}: there is such a figure; take another name")
+            try:
+                found[name] = expression.value(found)
+            except ExperimentError as error:
+                raise ExperimentError(f"figures.{name}: {error}") from None
         for each in self.bounds:
-            runs = [found[name] for run in self._file.runs if (name := f"{each.figure}_{run}") in found]
+            runs = [found[name] for run in self._runs if (name := f"{each.figure}_{run}") in found]
             if each.figure not in found and runs:
                 found[each.figure] = each.worst(runs)
         return found
@@ -156,40 +132,40 @@ class Scenario:
 
     def topologies(self, *, seed: int) -> dict[str, Topology]:
         """Return the topology of each run, by the run's name. Raises ExperimentError or LabError."""
-        made = self._topology(seed)
-        return {name: self._changed(made, changes) for name, changes in self._file.runs.items()}
+        return {name: self._topology(keys, seed=seed) for name, keys in self._runs.items()}
 
-    def _topology(self, seed: int) -> Topology:
-        given = self._file.topology
+    def _topology(self, keys: RunKeys, *, seed: int) -> Topology:
+        """Return a run's topology, with its changes of links. Raises ExperimentError or LabError."""
+        given = keys.topology
         if isinstance(given, str):
             beside = self._base / given
             made = read_fabric(str(beside) if beside.exists() else given)
         else:
             made = with_host_ports(parse_topology(given, default_name=self.name, base=self._base))
-        return replace(made, seed=seed)
-
-    def _changed(self, topology: Topology, changes: _Run) -> Topology:
-        """Return the topology with a run's changes of links. Raises ExperimentError or ShapeError."""
-        links = list(topology.links)
-        for pattern, fields in changes.links.items():
+        links = list(made.links)
+        for pattern, fields in keys.links.items():
             both = {i for i, link in enumerate(links) if fnmatchcase(link.name, pattern)}
             ab = {i for i, link in enumerate(links) if fnmatchcase(f"{link.a}>{link.b}", pattern)} | both
             ba = {i for i, link in enumerate(links) if fnmatchcase(f"{link.b}>{link.a}", pattern)} | both
             for i in ab:
-                links[i] = replace(links[i], shape_ab=(links[i].shape_ab or Shape()).changed(fields, base=self._base))
+                links[i] = replace(links[i], shape_ab=self._changed(links[i].shape_ab, fields))
             for i in ba:
-                links[i] = replace(links[i], shape_ba=(links[i].shape_ba or Shape()).changed(fields, base=self._base))
+                links[i] = replace(links[i], shape_ba=self._changed(links[i].shape_ba, fields))
             if not ab | ba:
                 raise ExperimentError(f"links: {pattern}: no link has such a name; one is {links[0].name}")
-        return replace(topology, links=tuple(links))
+        return replace(made, links=tuple(links), seed=seed)
 
-    def _play(self, topology: Topology, changes: _Run, *, seed: int, seconds: float) -> Figures:
-        if self._file.workload is not None:
-            limit_s = _seconds(self._file.limit, at="limit")
-            return _workload(topology, self._file.workload, seed=seed, limit_s=limit_s)
-        plan = _plan(self._file, changes, topology)
-        config = _config(topology, self._file.settings | changes.settings)
-        return play(topology, replace(plan, seconds=seconds), config=config, seed=seed)
+    def _changed(self, shape: Shape | None, fields: dict[str, Any]) -> Shape:
+        return (shape or Shape()).changed(fields, base=self._base)
+
+    def _play(self, topology: Topology, keys: RunKeys, *, seed: int, measured_s: float | None) -> Figures:
+        failures = failures_of(keys.plan, topology, base=self._base)
+        if keys.workload is not None:
+            experiment = experiment_of(topology, workload=keys.workload, seed=seed, limit_s=keys.limit)
+            return _complete(replace(experiment, plan=failures))
+        if measured_s and keys.time:
+            keys = keys.model_copy(update={"time": measured_s})
+        return play(topology, keys, failures, config=config_of(topology, keys), seed=seed)
 
 
 def read_scenario(name: str | Path) -> Scenario:
@@ -197,7 +173,7 @@ def read_scenario(name: str | Path) -> Scenario:
     path = file_or_example(name, examples=SCENARIOS)
     try:
         document = load_mapping(path, error=ExperimentError, wanted="holds no scenario; give topology, and bounds")
-        return _scenario(validated(_File, document, error=ExperimentError), path)
+        return _scenario(document, path)
     except (ExperimentError, LabError) as error:
         raise ExperimentError(f"{path}: {error}") from None
 
@@ -213,139 +189,29 @@ def is_scenario(name: str) -> bool:
         return False  # who reads it as a topology says what is wrong
 
 
-def _scenario(file: _File, path: Path) -> Scenario:
-    if (file.workload is None) == (file.stream is None):
-        raise ExperimentError("workload, stream: give one of the two")
-    if file.workload is not None and (file.time or file.settings or file.samples or file.capacity):
-        raise ExperimentError("time, capacity, samples and settings are of a stream; leave them out")
-    for name, text in file.ratios.items():
-        if len(text.split(" / ")) != 2:
-            raise ExperimentError(f"ratios.{name}: {text!r} is not FIGURE / FIGURE")
-    seconds = 0.0 if file.time is None else _seconds(file.time, at="time")
-    scenario = Scenario(path.stem, file.happens, tuple(map(requirement, file.bounds)), seconds, file, path.parent)
-    for run_name, topology in scenario.topologies(seed=1).items():
-        if file.stream is not None:
-            _plan(file, file.runs[run_name], topology)
-        _config(topology, file.settings | file.runs[run_name].settings)
+def _scenario(document: dict[Any, Any], path: Path) -> Scenario:
+    keys, made = validated(ScenarioKeys, document, error=ExperimentError), {}
+    runs = {name: run_keys(document, changes) for name, changes in (keys.runs or {MAIN: {}}).items()}
+    for name, text in keys.figures.items():
+        try:
+            made[name] = Expression(text)
+        except ExperimentError as error:
+            raise ExperimentError(f"figures.{name}: {error}") from None
+    bounds = tuple(map(requirement, keys.bounds))
+    scenario = Scenario(path.stem, keys.happens, bounds, keys.time or 0.0, runs, made, path.parent)
+    for name, topology in scenario.topologies(seed=1).items():
+        check(runs[name], topology, base=path.parent)
     return scenario
 
 
-def _plan(file: _File, changes: _Run, topology: Topology) -> StreamPlan:
-    """Return what a run posts and measures. Raises ExperimentError."""
-    assert file.stream is not None, "there is a stream, or a workload"  # noqa: S101 - for the type; `_scenario` checks it
-    stream = validated(_Stream, file.stream.model_dump(exclude_unset=True) | changes.stream, error=ExperimentError)
-    if bool(stream.outstanding) == bool(stream.every):
-        raise ExperimentError("stream.outstanding, stream.every: give one of the two")
-    if bool(stream.messages) == bool(file.time) or (stream.messages and stream.every):
-        raise ExperimentError("time, stream.messages: give one of the two; messages is for outstanding ones")
-    if file.time and not _seconds(file.time, at="time"):
-        raise ExperimentError("time: 0s is nothing to measure; give more")
-    if file.samples is not None and not _seconds(file.samples.every, at="samples.every"):
-        raise ExperimentError("samples.every: 0s is no interval; give more")
-    capacity = file.capacity if changes.capacity is None else changes.capacity
-    warm_up_s, later_s = _seconds(file.warm_up, at="warm_up"), _seconds(stream.later, at="stream.later")
-    if later_s > warm_up_s:
-        raise ExperimentError(f"stream.later: {stream.later} is after the warm-up; give no more than that")
-    return StreamPlan(
-        ends=_ends(stream, topology),
-        message_bytes=_message_bytes(stream),
-        outstanding=stream.outstanding,
-        every_s=_seconds(stream.every, at="stream.every") if stream.every else 0.0,
-        messages=stream.messages,
-        later_s=later_s,
-        warm_up_s=warm_up_s,
-        seconds=_seconds(file.time, at="time") if file.time else 0.0,
-        limit_s=_seconds(file.limit, at="limit"),
-        capacity_bps=0.0 if capacity is None else _rate(capacity),
-        sample_s=_seconds(file.samples.every, at="samples.every") if file.samples else 0.0,
-        sampled=file.samples.links if file.samples else "",
-    )
-
-
-def _ends(stream: _Stream, topology: Topology) -> tuple[tuple[str, str], ...]:
-    """Return the two hosts of each stream."""
-    sources = [stream.source] if isinstance(stream.source, str) else stream.source
-    given = stream.destination
-    destinations = [given] * len(sources) if isinstance(given, str) else given
-    for end in (*sources, *destinations):
-        if end not in topology.hosts:
-            raise ExperimentError(f"stream: {end} is no host; there are {', '.join(topology.hosts)}")
-    if not sources or len(sources) != len(destinations) or len({*sources}) < len(sources):
-        raise ExperimentError("stream: give sources, none twice, and one destination or as many")
-    if both := {*sources} & {*destinations}:
-        raise ExperimentError(f"stream: {min(both)} is a source and a destination; take two hosts")
-    return tuple(zip(sources, destinations, strict=True))
-
-
-def _workload(topology: Topology, workload: str, *, seed: int, limit_s: float) -> Figures:
-    experiment = experiment_of(topology, workload=workload, seed=seed, limit_s=limit_s)
+def _complete(experiment: Experiment) -> Figures:
+    """Return the figures of an experiment all of whose flows must be complete. Raises ExperimentError."""
     result = run(experiment)
     if result.failures:
         raise ExperimentError(result.failures[0])
     found = figures_of(experiment, result)
     if found["flows_complete"] < found["flows"]:
-        raise ExperimentError(f"{found['flows_complete']} of {found['flows']} flows were complete in {limit_s:g} s")
+        complete = f"{found['flows_complete']} of {found['flows']} flows were complete"
+        raise ExperimentError(f"{complete} in {experiment.limit_s:g} s")
     sinks = {flow.destination for flow in experiment.flows}
     return found | (incast_figures(experiment, result, sink=sinks.pop()) if len(sinks) == 1 else {})
-
-
-def incast_figures(experiment: Experiment, result: ExperimentResult, *, sink: str) -> Figures:
-    """Return the figures of flows to one host."""
-    times_us = [each.fct_us for each in result.completions if each.fct_us is not None]
-    port, sent = result.counters[f"{experiment.topology.switch_of(sink)}>{sink}"], result.sent["packets_sent"]
-    ideal_us = incast_ideal_us(experiment, sink=sink)
-    return {
-        "senders_done": len(times_us),
-        "max_over_ideal_ratio": max(times_us) / ideal_us,
-        "spread_ratio": max(times_us) / min(times_us),
-        "ideal_us": ideal_us,
-        "max_us": max(times_us),
-        "min_us": min(times_us),
-        "resent_fraction": result.sent["packets_resent"] / sent,
-        "overlimit_fraction": port["overlimit"] / sent,
-    }
-
-
-def incast_ideal_us(experiment: Experiment, *, sink: str) -> float:
-    """Return the time of the first packet to the sink's port, plus that of all messages through it."""
-    topology, flows = experiment.topology, experiment.flows
-    links = topology.links_of[sink][0]
-    down = links.shape_ba if links.a == sink else links.shape_ab
-    if down is None or not down.rate_bps:
-        raise ExperimentError(f"the link to {sink} has no rate, of which the ideal time is made; give it one")
-    all_bytes = sum(message_bytes(topology, size_bytes=flow.size_bytes)[0] for flow in flows)
-    first_bytes = min(packet_bytes(topology), all_bytes)
-    first_us = Bounds(topology).delay_us(flows[0].source, sink, length_bytes=first_bytes)
-    return first_us + (all_bytes - first_bytes) * 8e6 / down.rate_bps
-
-
-def _message_bytes(stream: _Stream) -> int:
-    try:
-        return check_size(parse_size(str(stream.message)))
-    except (ExperimentError, UnitError) as error:
-        raise ExperimentError(f"stream.message: {error}") from None
-
-
-def _config(topology: Topology, changes: Mapping[str, Any]) -> ProtocolConfig:
-    _, config = settings(topology)
-    try:
-        return replace(config, **changes)
-    except (TypeError, UsageError) as error:
-        raise ExperimentError(f"settings: {error}") from None
-
-
-def _seconds(text: str, *, at: str) -> float:
-    try:
-        found = parse_duration_us(text) / 1e6
-    except UnitError as error:
-        raise ExperimentError(f"{at}: {error}") from None
-    if found < 0:
-        raise ExperimentError(f"{at}: {text} is before now; give a time from 0s on")
-    return found
-
-
-def _rate(text: str | int) -> float:
-    try:
-        return parse_rate_bps(str(text))
-    except UnitError as error:
-        raise ExperimentError(f"capacity: {error}") from None

@@ -15,33 +15,19 @@ step k what it has received in step k - 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from netns.base.message_sizes import WEB_SEARCH, mean_bytes, quantile
 from netns.base.units import UnitError, parse_count, parse_size
 from srd.sim.experiments.errors import ExperimentError
+from srd.sim.flows import Flow, all_reduce
 
 NOTATION: Final = "incast:NxSIZE, permutation[:SIZE], websearch:LOAD[:FLOWS], allreduce:SIZE, or a file NAME.cm"
 MAX_FLOWS: Final = 1_000_000
 """Each takes about 1 kB here, and most simulations take a millisecond or more for one."""
 MAX_FLOW_BYTES: Final = 1 << 40
 WEBSEARCH_MEAN_BYTES: Final = mean_bytes(WEB_SEARCH)
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """So many bytes from one host to another."""
-
-    source: str
-    destination: str
-    size_bytes: int
-    start_s: float = 0.0
-    """From the beginning of the experiment; of a flow that waits for others, from when it may start."""
-    after: tuple[int, ...] = ()
-    """The flows, by number, of which it waits for `needs` to be complete."""
-    needs: int = 0
 
 
 def made(text: str, *, hosts: Sequence[str], host_bps: int, seed: int) -> tuple[Flow, ...]:
@@ -62,7 +48,8 @@ def made(text: str, *, hosts: Sequence[str], host_bps: int, seed: int) -> tuple[
             case "websearch":
                 return _websearch(rest, hosts, random, host_bps=host_bps)
             case "allreduce":
-                return _allreduce(rest, hosts)
+                check_count(2 * (len(hosts) - 1) * len(hosts))
+                return all_reduce(hosts, size_bytes=_size(rest))
     except (ExperimentError, UnitError, ValueError) as error:
         raise ExperimentError(f"--workload {text}: {error}") from None
     raise ExperimentError(f"--workload {text}: no such workload; use {NOTATION}")
@@ -118,20 +105,3 @@ def _websearch(text: str, hosts: Sequence[str], random: Random, *, host_bps: int
         source, destination = random.sample(hosts, 2)
         flows.append(Flow(source, destination, round(quantile(WEB_SEARCH, random.random())), now_s))
     return tuple(flows)
-
-
-def _allreduce(text: str, hosts: Sequence[str]) -> tuple[Flow, ...]:
-    count = len(hosts)
-    part_bytes = max(_size(text) // count, 1)
-    check_count(2 * (count - 1) * count)
-    return tuple(
-        Flow(
-            host,
-            hosts[(index + 1) % count],
-            part_bytes,
-            after=((step - 1) * count + (index - 1) % count,) if step else (),
-            needs=min(step, 1),
-        )
-        for step in range(2 * (count - 1))
-        for index, host in enumerate(hosts)
-    )

@@ -15,7 +15,7 @@ from netns.backends.virtual.virtual_link import VirtualLink
 from netns.netem.changes import effective
 from netns.topology.model import ETHERNET_HEADER_BYTES, Topology
 from srd.proto.config import ProtocolConfig
-from srd.sim.models.controllers import CubicController, DctcpController, TcpController
+from srd.sim.models.controllers import CONTROLLERS
 from srd.sim.models.dcqcn import (
     FIRMWARE_BPS,
     PAPER_BPS,
@@ -259,12 +259,30 @@ class Irn(ModelTransport):
         )
 
 
-class Cubic(ModelTransport):
-    """TCP CUBIC on switches that drop."""
+class Tcp(ModelTransport):
+    """TCP with a controller by its name (controllers.py), on switches that drop.
 
-    def __init__(self, *, alpha: float = LOSSY_ALPHA, min_rto_s: float = MIN_RTO_S) -> None:
+    With `mark_bytes_per_gbps` they mark what leaves a longer queue behind, too: K, of DCTCP.
+    """
+
+    def __init__(
+        self,
+        controller: str,
+        *,
+        alpha: float = LOSSY_ALPHA,
+        min_rto_s: float = MIN_RTO_S,
+        mark_bytes_per_gbps: int = 0,
+    ) -> None:
         super().__init__(alpha=alpha)
+        self.controller = CONTROLLERS[controller]
         self.min_rto_s = min_rto_s
+        self.mark_bytes_per_gbps = mark_bytes_per_gbps
+
+    def switches(self, topology: Topology) -> SwitchProfile:
+        """Return the switches, which mark if they are to."""
+        mark = round(fastest_bps(topology) / 1e9 * self.mark_bytes_per_gbps)
+        profile = ClassProfile(alpha=self.alpha, red=RedProfile(mark, mark) if mark else None)
+        return SwitchProfile(classes={LOSSY: profile}, seed=topology.seed)
 
     def framing(self, topology: Topology) -> Framing:
         """Return TCP's."""
@@ -273,34 +291,6 @@ class Cubic(ModelTransport):
     def equip(self, flow: NicFlow, *, packets: int) -> None:
         """Each flow has a controller of its own."""
         flow.sender = TcpFlowSender(packets, controller=self.controller(), min_rto_s=self.min_rto_s)
-
-    def controller(self) -> TcpController:
-        """Return the controller of a flow."""
-        return CubicController()
-
-
-class Dctcp(Cubic):
-    """DCTCP on switches that mark, and drop."""
-
-    def __init__(
-        self,
-        *,
-        alpha: float = LOSSY_ALPHA,
-        min_rto_s: float = MIN_RTO_S,
-        mark_bytes_per_gbps: int = DCTCP_MARK_BYTES_PER_GBPS,
-    ) -> None:
-        super().__init__(alpha=alpha, min_rto_s=min_rto_s)
-        self.mark_bytes_per_gbps = mark_bytes_per_gbps
-
-    def switches(self, topology: Topology) -> SwitchProfile:
-        """Return switches that mark all packets that leave a queue longer than K."""
-        mark = round(fastest_bps(topology) / 1e9 * self.mark_bytes_per_gbps)
-        profile = ClassProfile(alpha=self.alpha, red=RedProfile(mark, mark))
-        return SwitchProfile(classes={LOSSY: profile}, seed=topology.seed)
-
-    def controller(self) -> TcpController:
-        """Return DCTCP's."""
-        return DctcpController()
 
 
 def rate_bps(link: VirtualLink) -> int:

@@ -1,4 +1,4 @@
-"""The scenarios as a picture, by Matplotlib: the extra `report`."""
+"""The scenarios as a picture, by Matplotlib: the extra `report`. All transports have published or default settings."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from matplotlib.figure import Figure
 from netns.backends.virtual.lossless.egress_port import EgressPort
 from netns.backends.virtual.lossless.profile import LOSSLESS, WatchdogProfile
 from netns.topology.model import Topology
+from srd.sim.flows import Flow
 from srd.sim.models.transports import roce_framing
 from srd.sim.roce import scenarios
 from srd.sim.roce.fabrics import LINK_BPS, LINK_US
-from srd.sim.roce.play import CONTENDERS, Contender, Wish, play, prepare, sample
+from srd.sim.roce.play import UNSEARCHED, Contender, play, prepare, sample
 from srd.sim.simulation import Simulation
 
 COLOURS: Final = {
@@ -54,17 +55,17 @@ def victim_panel(*, seed: int) -> Panel:
     return Panel(
         "A flow that shares no congested link with an incast of 16",
         "ms", "Gbit/s of the victim",
-        {name: _throughput(contender, topology, [victim, *flows], seed=seed) for name, contender in CONTENDERS.items()},
+        {name: _throughput(contender, topology, [victim, *flows], seed=seed) for name, contender in UNSEARCHED.items()},
     )  # fmt: skip
 
 
-def _throughput(contender: Contender, topology: Topology, wishes: list[Wish], *, seed: int) -> Series:
+def _throughput(contender: Contender, topology: Topology, flows: list[Flow], *, seed: int) -> Series:
     """What reaches the destination of the first flow, in steps of 50 us."""
-    stage = prepare(contender, topology, [(wish.source, wish.destination) for wish in wishes], seed=seed)
-    host = wishes[0].destination
+    stage = prepare(contender, topology, flows, seed=seed)
+    host = flows[0].destination
     ends = (topology.switch_of(host), host)
     samples = sample(stage, lambda simulation: {"bytes": simulation.fabric.links[ends].bytes}, every_us=50)
-    play(stage, wishes, limit_s=0.006)
+    play(stage, limit_s=0.006)
     return [
         (now[0] / 1000, (now[1]["bytes"] - before[1]["bytes"]) * 8e-3 / (now[0] - before[0]))
         for before, now in pairwise(samples)
@@ -74,9 +75,7 @@ def _throughput(contender: Contender, topology: Topology, wishes: list[Wish], *,
 def storm_panel(*, seed: int) -> Panel:
     """How many ports a slow receiver's pauses have stopped, by what they belong to."""
     topology, to_slow, others, card = scenarios.slow_receiver_parts(seed=seed)
-    wishes = [*to_slow, *others]
-    pairs = [(wish.source, wish.destination) for wish in wishes]
-    stage = prepare(CONTENDERS["roce"], topology, pairs, seed=seed, buffers={card: 2_000_000})
+    stage = prepare(UNSEARCHED["roce"], topology, [*to_slow, *others], seed=seed, buffers={card: 2_000_000})
 
     def paused(simulation: Simulation) -> dict[str, float]:
         counts = dict.fromkeys(("leaf to card", "spine to leaf", "leaf to spine", "host to leaf"), 0.0)
@@ -87,7 +86,7 @@ def storm_panel(*, seed: int) -> Panel:
         return counts
 
     samples = sample(stage, paused, every_us=25)
-    play(stage, wishes, limit_s=0.005)
+    play(stage, limit_s=0.005)
     kinds = samples[0][1]
     return Panel(
         "RoCE, PFC: ports paused because one host takes in 5 Gbit/s", "ms", "ports, mean of 0.2 ms",
@@ -111,7 +110,7 @@ def _smooth(series: Series, width: int = 8) -> Series:
 def incast_panel(*, seed: int) -> Panel:
     """Completion times of 48 x 2 MB."""
     found = {}
-    for name, contender in CONTENDERS.items():
+    for name, contender in UNSEARCHED.items():
         times = scenarios.incast_times(contender, senders=48, size_bytes=2_000_000, seed=seed)
         found[name] = _distribution([value / 1000 for value in times])
     return Panel("Incast, 48 x 2 MB: completion times", "ms", "fraction of flows", found, log_x=True, steps=True)
@@ -121,7 +120,7 @@ def permutation_panel(*, seed: int) -> Panel:
     """Completion times of a permutation."""
     found = {}
     for name in ("roce", "dcqcn-firmware", "irn", "srd"):
-        times = scenarios.permutation_times(CONTENDERS[name], hosts=128, size_bytes=1_000_000, seed=seed)
+        times = scenarios.permutation_times(UNSEARCHED[name], hosts=128, size_bytes=1_000_000, seed=seed)
         found[name] = _distribution([value / scenarios.ideal_us(1_000_000) for value in times])
     return Panel("Permutation of 128 hosts, 1 MB", "completion time / ideal", "fraction of flows", found, steps=True)
 
@@ -137,7 +136,7 @@ def loss_panel(*, seed: int) -> Panel:
             (loss, scenarios.loss(contender, percent=loss, seed=seed, size_bytes=50_000_000)["goodput"])
             for loss in LOSSES
         ]
-        for name, contender in CONTENDERS.items()
+        for name, contender in UNSEARCHED.items()
         if not name.startswith("dcqcn")
     }
     framing = roce_framing(mtu=9000, priority=0)
@@ -150,12 +149,12 @@ def loss_panel(*, seed: int) -> Panel:
 
 def deadlock_panel(*, seed: int) -> Panel:
     """Bytes delivered in the ring, as a fraction."""
-    watched = replace(CONTENDERS["roce"], watchdog=WatchdogProfile())
+    watched = replace(UNSEARCHED["roce"], watchdog=WatchdogProfile())
     runs = {
-        "roce": (CONTENDERS["roce"], 3000.0),
+        "roce": (UNSEARCHED["roce"], 3000.0),
         WATCHED: (watched, 3000.0),
-        "irn": (CONTENDERS["irn"], 50.0),
-        "srd": (CONTENDERS["srd"], 50.0),
+        "irn": (UNSEARCHED["irn"], 50.0),
+        "srd": (UNSEARCHED["srd"], 50.0),
     }
     return Panel(
         "Five switches in a ring, host i to i + 2", "ms", "delivered",
@@ -165,16 +164,16 @@ def deadlock_panel(*, seed: int) -> Panel:
 
 
 def _delivered(contender: Contender, *, every_us: float, seed: int) -> Series:
-    topology, wishes = scenarios.ring_parts(seed=seed)
-    stage = prepare(contender, topology, [(wish.source, wish.destination) for wish in wishes], seed=seed)
+    topology, flows = scenarios.ring_parts(seed=seed)
+    stage = prepare(contender, topology, flows, seed=seed)
     ends = [(topology.switch_of(host), host) for host in topology.hosts]
     samples = sample(
         stage,
         lambda simulation: {"bytes": sum(simulation.fabric.links[each].bytes for each in ends)},
         every_us=every_us,
     )
-    play(stage, wishes, limit_s=0.6)
-    wanted = sum(wish.size_bytes for wish in wishes)
+    play(stage, limit_s=0.6)
+    wanted = sum(flow.size_bytes for flow in flows)
     return [(max(at, 50.0) / 1000, min(values["bytes"] / wanted, 1.0)) for at, values in samples]
 
 
@@ -219,7 +218,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Artist]:
     """Draw the series; return their lines by what a key says of them."""
     lines: dict[str, Artist] = {}
     for name, series in panel.series.items():
-        label = CONTENDERS[name].label if name in CONTENDERS else name
+        label = UNSEARCHED[name].label if name in UNSEARCHED else name
         style: dict[str, Any] = {"color": COLOURS.get(name), "linewidth": 1.8 if name == "srd" else 1.2}
         if name in DASHES:
             style |= {"color": "black", "linestyle": DASHES[name]}

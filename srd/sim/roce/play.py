@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from netns.backends.virtual.lossless.egress_port import EgressPort
 from netns.backends.virtual.lossless.profile import RedProfile, WatchdogProfile
 from netns.topology.model import Topology
 from srd.proto.config import ProtocolConfig
+from srd.sim.flows import Flow, Running
 from srd.sim.models.dcqcn import FirmwareConfig
-from srd.sim.models.transports import Cubic, Dcqcn, DcqcnFirmware, Dctcp, Irn, ModelTransport, Roce
+from srd.sim.models.transports import (
+    DCTCP_MARK_BYTES_PER_GBPS,
+    Dcqcn,
+    DcqcnFirmware,
+    Irn,
+    ModelTransport,
+    Roce,
+    Tcp,
+)
 from srd.sim.presets import MICROSECOND_FABRIC
-from srd.sim.simulation import NS_PER_S, Simulation
+from srd.sim.simulation import Simulation
 from srd.sim.transport import Transport
 from srd.sim.transports import Srd
 
@@ -50,30 +59,34 @@ class Contender:
     """Settings of SRD's cores."""
 
 
+def _contender(label: str, transport: ModelTransport) -> Contender:
+    return Contender(label, transport, transport)
+
+
 CONTENDERS: Final[dict[str, Contender]] = {
-    "roce": Contender("RoCE, PFC", Roce(), Roce()),
-    "dcqcn": Contender("RoCE, PFC, DCQCN (paper)", Dcqcn(), Dcqcn()),
-    "dcqcn-firmware": Contender("RoCE, PFC, DCQCN (cards)", DcqcnFirmware(), DcqcnFirmware()),
-    "irn": Contender("IRN", Irn(), Irn()),
-    "cubic": Contender("TCP CUBIC", Cubic(), Cubic()),
-    "dctcp": Contender("DCTCP", Dctcp(), Dctcp()),
-    "srd": Contender("SRD", Srd(), Cubic()),
+    "roce": _contender("RoCE, PFC", Roce()),
+    "dcqcn": _contender("RoCE, PFC, DCQCN (paper)", Dcqcn()),
+    "dcqcn-firmware": _contender("RoCE, PFC, DCQCN (cards)", DcqcnFirmware()),
+    "irn": _contender("IRN", Irn()),
+    "cubic": _contender("TCP CUBIC", Tcp("cubic")),
+    "dctcp": _contender("DCTCP", Tcp("dctcp", mark_bytes_per_gbps=DCTCP_MARK_BYTES_PER_GBPS)),
+    "srd": Contender("SRD", Srd(), Tcp("cubic")),
 }
 """With published or default settings, but for SRD, whose own were searched for. SRD is played on the switches of CUBIC:
 they drop, and do not mark."""
 
 
-def _searched(name: str, transport: ModelTransport) -> Contender:
-    return replace(CONTENDERS[name], label="  searched", transport=transport, switches=transport)
+def _searched(transport: ModelTransport) -> Contender:
+    return _contender("  searched", transport)
 
 
 SEARCHED: Final[dict[str, Contender]] = {
-    "roce": _searched("roce", Roce(alpha=1.0, timeout_exponent=8)),
-    "dcqcn": _searched("dcqcn", Dcqcn(alpha=1.0, marking=SHARP_MARKING)),
-    "dcqcn-firmware": _searched("dcqcn-firmware", DcqcnFirmware(alpha=1.0, firmware=FirmwareConfig(timer_us=55.0))),
-    "irn": _searched("irn", Irn(alpha=1.0)),
-    "cubic": _searched("cubic", Cubic(alpha=1.0)),
-    "dctcp": _searched("dctcp", Dctcp(alpha=1.0)),
+    "roce": _searched(Roce(alpha=1.0, timeout_exponent=8)),
+    "dcqcn": _searched(Dcqcn(alpha=1.0, marking=SHARP_MARKING)),
+    "dcqcn-firmware": _searched(DcqcnFirmware(alpha=1.0, firmware=FirmwareConfig(timer_us=55.0))),
+    "irn": _searched(Irn(alpha=1.0)),
+    "cubic": _searched(Tcp("cubic", alpha=1.0)),
+    "dctcp": _searched(Tcp("dctcp", alpha=1.0, mark_bytes_per_gbps=DCTCP_MARK_BYTES_PER_GBPS)),
     "srd": replace(CONTENDERS["srd"], label="  searched"),
 }
 """With what the same search finds for each: `scripts/benches/roce_tuning.py`, docs/roce.md."""
@@ -81,15 +94,6 @@ UNSEARCHED: Final[dict[str, Contender]] = {
     **CONTENDERS, "srd": replace(CONTENDERS["srd"], config=replace(MICROSECOND_FABRIC, max_peers=CONFIG.max_peers))
 }  # fmt: skip
 """The same kind for all: published or default settings; SRD's are those for round trips of 40 us (presets.py)."""
-
-
-class Wish(NamedTuple):
-    """A flow that is wanted; `at_us` after the start."""
-
-    source: str
-    destination: str
-    size_bytes: int
-    at_us: float = 0.0
 
 
 @dataclass(slots=True)
@@ -128,25 +132,16 @@ class Played:
 
 @dataclass(slots=True)
 class ReadyFabric:
-    """A fabric on which a contender is ready to send: its simulation, and when that was."""
+    """A fabric on which a contender is ready to send its flows."""
 
-    contender: Contender
     simulation: Simulation
-    started_ns: int
-
-    def send(self, wish: Wish, done: Callable[[float], None]) -> None:
-        """Start a flow at its time; `done` is called with its completion time in us."""
-        at_s = max(self.started_ns / NS_PER_S + wish.at_us / 1e6, self.simulation.now_ns / NS_PER_S)
-        self.contender.transport.flow(
-            self.simulation, wish.source, wish.destination, wish.size_bytes, at=at_s,
-            done=lambda now: done((now - at_s) * 1e6),
-        )  # fmt: skip
+    running: Running
 
 
 def prepare(
     contender: Contender,
     topology: Topology,
-    pairs: Iterable[tuple[str, str]],
+    flows: Sequence[Flow],
     *,
     seed: int,
     buffers: Mapping[str, int] | None = None,
@@ -155,26 +150,18 @@ def prepare(
     changes: dict[str, Any] = {"watchdog": contender.watchdog, "buffers": buffers or {}}
     profile = replace(contender.switches.switches(topology), **changes)
     simulation = Simulation(topology, config=contender.config, seed=seed, switches=profile)
-    contender.transport.prepare(simulation, pairs)
-    return ReadyFabric(contender, simulation, simulation.now_ns)
+    contender.transport.prepare(simulation, [(flow.source, flow.destination) for flow in flows])
+    return ReadyFabric(simulation, Running(simulation, contender.transport, flows))
 
 
-def play(stage: ReadyFabric, wishes: Sequence[Wish], *, limit_s: float) -> Played:
+def play(stage: ReadyFabric, *, limit_s: float) -> Played:
     """Play the flows until all have ended, or for `limit_s` of virtual time."""
-    times_us = [math.inf] * len(wishes)
-    left = len(wishes)
-
-    def taker(index: int) -> Callable[[float], None]:
-        def take(time_us: float) -> None:
-            nonlocal left
-            left -= 1
-            times_us[index] = time_us
-
-        return take
-
-    for index, wish in enumerate(wishes):
-        stage.send(wish, taker(index))
-    stage.simulation.run(seconds=limit_s, done=lambda: not left)
+    stage.running.start()
+    stage.simulation.run(seconds=limit_s, done=stage.running.is_done)
+    times_us = [
+        math.inf if started_s is None or ended_s is None else (ended_s - started_s) * 1e6
+        for _, started_s, ended_s in stage.running.times_s()
+    ]
     return Played(stage.simulation, times_us)
 
 
@@ -183,7 +170,7 @@ def sample(stage: ReadyFabric, read: Callable[[Simulation], dict[str, float]], *
     fabric, samples = stage.simulation.fabric, list[Sample]()
 
     def take(now_ns: int) -> None:
-        samples.append(((now_ns - stage.started_ns) / 1000, read(stage.simulation)))
+        samples.append(((now_ns - stage.running.began_ns) / 1000, read(stage.simulation)))
         if len(samples) < STEPS:
             fabric.at(now_ns + round(every_us * 1000), take)
 

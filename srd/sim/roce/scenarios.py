@@ -10,8 +10,10 @@ from typing import Final, Protocol
 from netns.backends.virtual.lossless.wait_graph import deadlock
 from netns.base.percentile import percentile
 from netns.topology.model import Topology
+from srd.sim.flows import Flow
+from srd.sim.flows import all_reduce as all_reduce_flows
 from srd.sim.roce.fabrics import LINK_BPS, hosts_of, ring, tree, with_loss, with_slow_host
-from srd.sim.roce.play import Contender, Played, Wish, play, prepare
+from srd.sim.roce.play import Contender, Played, play, prepare
 
 Figures = dict[str, float]
 
@@ -37,14 +39,10 @@ DEAD_NS: Final = 50_000_000
 LOOPS_NS: Final = 1_000_000
 
 
-def _pairs(wishes: list[Wish]) -> list[tuple[str, str]]:
-    return [(wish.source, wish.destination) for wish in wishes]
-
-
 def _play(
-    contender: Contender, topology: Topology, wishes: list[Wish], *, seed: int, buffers: dict[str, int] | None = None
+    contender: Contender, topology: Topology, flows: list[Flow], *, seed: int, buffers: dict[str, int] | None = None
 ) -> Played:
-    return play(prepare(contender, topology, _pairs(wishes), seed=seed, buffers=buffers), wishes, limit_s=LIMIT_S)
+    return play(prepare(contender, topology, flows, seed=seed, buffers=buffers), limit_s=LIMIT_S)
 
 
 def ideal_us(size_bytes: int) -> float:
@@ -77,11 +75,11 @@ def incast_times(contender: Contender, *, senders: int, size_bytes: int, seed: i
 def _incast(contender: Contender, *, senders: int, size_bytes: int, seed: int) -> Played:
     topology = tree(leaves=senders // 16 + 1, hosts_per_leaf=16, spines=16, seed=seed)
     sink = topology.hosts[-1]
-    wishes = [Wish(source, sink, size_bytes) for source in topology.hosts[:senders]]
-    return _play(contender, topology, wishes, seed=seed)
+    flows = [Flow(source, sink, size_bytes) for source in topology.hosts[:senders]]
+    return _play(contender, topology, flows, seed=seed)
 
 
-def victim_parts(*, seed: int, senders: int = 16) -> tuple[Topology, list[Wish], dict[str, Wish]]:
+def victim_parts(*, seed: int, senders: int = 16) -> tuple[Topology, list[Flow], dict[str, Flow]]:
     """Return fabric, incast and victims.
 
     h1 to h16 on two leaves send to h25 on the fourth. The victim `far` goes from the first leaf to the third: no link
@@ -91,33 +89,33 @@ def victim_parts(*, seed: int, senders: int = 16) -> tuple[Topology, list[Wish],
     topology = tree(leaves=4, hosts_per_leaf=senders // 2 + 1, spines=4, spine_bps=SPINE_BPS, seed=seed)
     first, second, third, fourth = (hosts_of(topology, leaf) for leaf in topology.leaves)
     sources = [*first[: senders // 2], *second[: senders // 2]]
-    flows = [Wish(source, fourth[0], 4 * MEGABYTE) for source in sources]
-    victims = {"far": Wish(first[-1], third[0], VICTIM_BYTES), "near": Wish(third[-1], fourth[-1], VICTIM_BYTES)}
+    flows = [Flow(source, fourth[0], 4 * MEGABYTE) for source in sources]
+    victims = {"far": Flow(first[-1], third[0], VICTIM_BYTES), "near": Flow(third[-1], fourth[-1], VICTIM_BYTES)}
     return topology, flows, victims
 
 
 def victim(contender: Contender, *, seed: int) -> Figures:
     """Flows that do not use the port of an incast: how much longer they take beside it than alone."""
     topology, flows, victims = victim_parts(seed=seed)
-    wishes = list(victims.values())
-    alone = _play(contender, topology, wishes, seed=seed).times_us
-    played = _play(contender, topology, [*wishes, *flows], seed=seed)
+    wanted = list(victims.values())
+    alone = _play(contender, topology, wanted, seed=seed).times_us
+    played = _play(contender, topology, [*wanted, *flows], seed=seed)
     figures = {
         f"{name}_slowdown": beside / by_itself
         for name, beside, by_itself in zip(victims, played.times_us, alone, strict=False)
     }
-    return figures | {"incast_us": max(played.times_us[len(wishes) :]), "pauses": played.pauses}
+    return figures | {"incast_us": max(played.times_us[len(wanted) :]), "pauses": played.pauses}
 
 
-def slow_receiver_parts(*, seed: int) -> tuple[Topology, list[Wish], list[Wish], str]:
+def slow_receiver_parts(*, seed: int) -> tuple[Topology, list[Flow], list[Flow], str]:
     """Return fabric, the flow to a host that takes in 5 Gbit/s, the flows of others, and the name of its card."""
     topology = tree(leaves=4, hosts_per_leaf=4, spines=2, spine_bps=SPINE_BPS, seed=seed)
     slow = hosts_of(topology, "leaf4")[0]
     topology, card = with_slow_host(topology, slow, rate_bps=SLOW_BPS)
     rows = [hosts_of(topology, leaf) for leaf in ("leaf1", "leaf2", "leaf3")]
-    to_slow = [Wish(row[0], slow, 8 * MEGABYTE) for row in rows]
+    to_slow = [Flow(row[0], slow, 8 * MEGABYTE) for row in rows]
     others = [
-        Wish(host, rows[(at + 1) % len(rows)][place + 1], 2 * MEGABYTE, at_us=500.0)
+        Flow(host, rows[(at + 1) % len(rows)][place + 1], 2 * MEGABYTE, 500e-6)
         for at, row in enumerate(rows)
         for place, host in enumerate(row[1:])
     ]
@@ -140,17 +138,17 @@ def slow_receiver(contender: Contender, *, seed: int) -> Figures:
     }
 
 
-def ring_parts(*, seed: int) -> tuple[Topology, list[Wish]]:
+def ring_parts(*, seed: int) -> tuple[Topology, list[Flow]]:
     """Return five switches in a ring, and flows from host i to host i + 2: two of them want each link of the ring."""
     topology = ring(seed=seed)
     hosts = topology.hosts
-    return topology, [Wish(host, hosts[(at + 2) % len(hosts)], 20 * MEGABYTE) for at, host in enumerate(hosts)]
+    return topology, [Flow(host, hosts[(at + 2) % len(hosts)], 20 * MEGABYTE) for at, host in enumerate(hosts)]
 
 
 def ring_deadlock(contender: Contender, *, seed: int) -> Figures:
     """Play the ring."""
-    topology, wishes = ring_parts(seed=seed)
-    return _locked(_play(contender, topology, wishes, seed=seed))
+    topology, flows = ring_parts(seed=seed)
+    return _locked(_play(contender, topology, flows, seed=seed))
 
 
 def tree_deadlock(contender: Contender, *, seed: int) -> Figures:
@@ -160,18 +158,17 @@ def tree_deadlock(contender: Contender, *, seed: int) -> Figures:
     """
     topology = tree(leaves=4, hosts_per_leaf=4, spines=2, seed=seed)
     rows = [hosts_of(topology, leaf) for leaf in topology.leaves]
-    lost = [Wish(host, rows[0][place], 4 * MEGABYTE, at_us=10.0) for row in rows[1:] for place, host in enumerate(row)]
+    lost = [Flow(host, rows[0][place], 4 * MEGABYTE, 10e-6) for row in rows[1:] for place, host in enumerate(row)]
     later = [
-        Wish(host, rows[at % 3 + 1][place], MEGABYTE, at_us=2000.0)
+        Flow(host, rows[at % 3 + 1][place], MEGABYTE, 2000e-6)
         for at, row in enumerate(rows[1:], start=1)
         for place, host in enumerate(row)
     ]
-
-    wishes = [*lost, *later]
-    stage = prepare(contender, topology, _pairs(wishes), seed=seed)
-    stage.simulation.fabric.bounce()
-    stage.simulation.fabric.fail("leaf1-spine1", at_ns=stage.started_ns, for_ns=LOOPS_NS, carrier=True)
-    played = play(stage, wishes, limit_s=LIMIT_S)
+    stage = prepare(contender, topology, [*lost, *later], seed=seed)
+    fabric = stage.simulation.fabric
+    fabric.bounce()
+    fabric.fail("leaf1-spine1", at_ns=fabric.now_ns, for_ns=LOOPS_NS, carrier=True)
+    played = play(stage, limit_s=LIMIT_S)
     return _locked(played) | {"later_unfinished": sum(time == math.inf for time in played.times_us[len(lost) :])}
 
 
@@ -200,12 +197,12 @@ def permutation_times(contender: Contender, *, hosts: int, size_bytes: int, seed
     topology = tree(leaves=hosts // per_leaf, hosts_per_leaf=per_leaf, spines=per_leaf, seed=seed)
     draw = Random(f"{seed}/permutation")  # noqa: S311 - reproducible
     leaves = [hosts_of(topology, leaf) for leaf in topology.leaves]
-    wishes = []
+    flows = []
     for at, row in enumerate(leaves):
         others = leaves[(at + 1) % len(leaves)][:]
         draw.shuffle(others)
-        wishes += [Wish(source, other, size_bytes) for source, other in zip(row, others, strict=True)]
-    return _play(contender, topology, wishes, seed=seed).times_us
+        flows += [Flow(source, other, size_bytes) for source, other in zip(row, others, strict=True)]
+    return _play(contender, topology, flows, seed=seed).times_us
 
 
 def all_reduce(contender: Contender, *, seed: int, size_bytes: int = 16 * MEGABYTE) -> Figures:
@@ -223,33 +220,18 @@ def _all_reduce_us(contender: Contender, *, seed: int, size_bytes: int, dies: bo
     topology = tree(leaves=4, hosts_per_leaf=4, spines=4, seed=seed)
     rows = [hosts_of(topology, leaf) for leaf in topology.leaves]
     members = [row[place] for place in range(4) for row in rows]
-    count = len(members)
-    steps, part = 2 * (count - 1), size_bytes // count
-    stage = prepare(contender, topology, zip(members, [*members[1:], members[0]], strict=True), seed=seed)
+    stage = prepare(contender, topology, all_reduce_flows(members, size_bytes=size_bytes), seed=seed)
+    fabric = stage.simulation.fabric
+
+    def die(now_ns: int) -> None:
+        spine = max(topology.spines, key=lambda each: fabric.links["leaf1", each].bytes)
+        fabric.fail(f"leaf1-{spine}", at_ns=now_ns, for_ns=DEAD_NS)
+
     if dies:
-        fabric = stage.simulation.fabric
-
-        def die(now_ns: int) -> None:
-            spine = max(topology.spines, key=lambda each: fabric.links["leaf1", each].bytes)
-            fabric.fail(f"leaf1-{spine}", at_ns=now_ns, for_ns=DEAD_NS)
-
-        fabric.at(stage.started_ns + DEAD_AT_NS, die)
-    left = count
-
-    def send(member: int, step: int) -> None:
-        nonlocal left
-        if step == steps:
-            left -= 1
-            return
-        following = (member + 1) % count
-        now_us = (stage.simulation.now_ns - stage.started_ns) / 1000
-        wish = Wish(members[member], members[following], part, at_us=now_us)
-        stage.send(wish, lambda _: send(following, step + 1))
-
-    for member in range(count):
-        send(member, 0)
-    done = stage.simulation.run(seconds=LIMIT_S, done=lambda: not left)
-    return (stage.simulation.now_ns - stage.started_ns) / 1000 if done else math.inf
+        fabric.at(fabric.now_ns + DEAD_AT_NS, die)
+    began_ns = fabric.now_ns
+    played = play(stage, limit_s=LIMIT_S)
+    return math.inf if played.unfinished else (fabric.now_ns - began_ns) / 1000
 
 
 def noisy_tenant(contender: Contender, *, seed: int) -> Figures:
@@ -257,12 +239,12 @@ def noisy_tenant(contender: Contender, *, seed: int) -> Figures:
     topology = tree(leaves=4, hosts_per_leaf=12, spines=4, spine_bps=SPINE_BPS, seed=seed)
     rows = [hosts_of(topology, leaf) for leaf in topology.leaves]
     quiet = [
-        Wish(rows[at][place], rows[(at + 1) % 4][place], 100_000, at_us=100.0 * turn + 7 * place)
+        Flow(rows[at][place], rows[(at + 1) % 4][place], 100_000, (100 * turn + 7 * place) / 1e6)
         for turn in range(10)
         for at in range(4)
         for place in range(2)
     ]
-    noise = [Wish(host, rows[3][11], MEGABYTE) for row in rows[:3] for host in row[2:12]]
+    noise = [Flow(host, rows[3][11], MEGABYTE) for row in rows[:3] for host in row[2:12]]
     alone = _play(contender, topology, quiet, seed=seed).times_us
     beside = _play(contender, topology, [*quiet, *noise], seed=seed).times_us[: len(quiet)]
     return {
@@ -275,12 +257,12 @@ def noisy_tenant(contender: Contender, *, seed: int) -> Figures:
 def loss(contender: Contender, *, percent: float, seed: int, size_bytes: int = 20 * MEGABYTE) -> Figures:
     """One flow over a link that loses packets: goodput over the line rate, from the first byte to the last."""
     topology = with_loss(tree(leaves=2, hosts_per_leaf=1, spines=1, seed=seed), "leaf1-spine1", percent=percent)
-    (time,) = _play(contender, topology, [Wish("h1", "h2", size_bytes)], seed=seed).times_us
+    (time,) = _play(contender, topology, [Flow("h1", "h2", size_bytes)], seed=seed).times_us
     return {"goodput": ideal_us(size_bytes) / time, "time_us": time}
 
 
 def idle(contender: Contender, *, size_bytes: int, seed: int) -> Figures:
     """One flow on an idle fabric."""
     topology = tree(leaves=2, hosts_per_leaf=1, spines=1, seed=seed)
-    (time,) = _play(contender, topology, [Wish("h1", "h2", size_bytes)], seed=seed).times_us
+    (time,) = _play(contender, topology, [Flow("h1", "h2", size_bytes)], seed=seed).times_us
     return {"time_us": time}

@@ -38,7 +38,7 @@ class Transfer:
         self.got = [b""] * streams
         self.read_at_ns = [0] * COUNT
         self.lost = 0
-        topology = fabric(spines=4, name="streams", seed=SEED, change=lambda *_: FAST)
+        topology = fabric(spines=4, name="streams", seed=SEED, link=FAST)
         self.simulation = Simulation(topology, config=ProtocolConfig(), seed=SEED)
         (self.connection,) = self.simulation.connect([(SENDER, RECEIVER)])
         self.connection.destination.on_event = self._on_event

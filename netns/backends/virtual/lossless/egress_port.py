@@ -62,7 +62,6 @@ class EgressPort(VirtualLink):
         "discarded",
         "free_at_ns",
         "last_pause_ns",
-        "last_sent_ns",
         "on_ready",
         "overlimit",
         "owner",
@@ -91,7 +90,6 @@ class EgressPort(VirtualLink):
         self.storming = 0
         self.paused_since_ns = [0] * CLASSES
         self.last_pause_ns = [-1] * CLASSES
-        self.last_sent_ns = [0] * CLASSES
         self.overlimit = self.discarded = self.pauses = self.paused_ns = 0
         self._profile = profile
         self._queues: list[deque[Packet]] = [deque() for _ in range(CLASSES)]
@@ -192,7 +190,6 @@ class EgressPort(VirtualLink):
         packet = self.sending
         assert packet is not None, "an event of a packet"  # noqa: S101 - for the type
         self.sending = None
-        self.last_sent_ns[packet.flow.priority] = now_ns
         if self.owner is not None:
             self.owner.release(packet, now_ns=now_ns)
         super().transmit(packet, now_ns)

@@ -1,7 +1,7 @@
 """SONiC's PFC watchdog, action `drop`: ends a pause that lasts too long, at the price of the packets that wait.
 
 Every `poll_ms` each lossless queue of each switch is looked at. One that has been paused with packets in it for
-`detection_ms`, and sent none, is in a storm: its packets are dropped, new ones too, those that come in by that port and
+`detection_ms` is in a storm: its packets are dropped, new ones too, those that come in by that port and
 class as well, and its pauses are ignored. It is restored when no pause has come for `restoration_ms`.
 """
 
@@ -45,4 +45,4 @@ def stuck_ns(port: EgressPort, number: int, now_ns: int) -> int:
     """Return for how long a class has been paused with packets that wait; 0: it is not."""
     if not port.paused >> number & 1 or not port.queued_bytes[number]:
         return 0
-    return now_ns - max(port.paused_since_ns[number], port.last_sent_ns[number])
+    return now_ns - port.paused_since_ns[number]

@@ -8,11 +8,9 @@ from dataclasses import replace
 import pytest
 
 from scripts.benches.case import CaseOptions
-from scripts.benches.cases import blackhole, messages, placement_scaling, scale
-from scripts.benches.reference_fabric import ENDS, LINK, fabric
+from scripts.benches.cases import messages, placement_scaling, scale
 from scripts.harness.errors import BenchError
 from srd.proto.wire.data import Burst
-from srd.sim.experiments.bulk import bulk
 from srd.sim.experiments.experiment import run
 
 
@@ -34,20 +32,6 @@ def test_messages__measures() -> None:
     figures = messages.measure(1, 0.0).ours
     assert 0.5 < figures["undisturbed_ratio"] < 2
     assert figures["last_ms"] > 1000 * messages.MESSAGES * messages.MESSAGE_BYTES * 8 / 1e9
-
-
-def test_blackhole__repair_is_detected_when_the_link_carries_packets() -> None:
-    running = bulk(fabric(spines=2, name="x", seed=1), seed=1, ends=ENDS)
-    now_ns = running.simulation.now_ns
-    link = running.simulation.fabric.links["leaf1", "spine1"]
-    repair = blackhole.LinkRepair(running, link, now_ns)
-    idle = blackhole.LinkRepair(running, running.simulation.fabric.links["spine1", "leaf1"], now_ns)
-    repair.watch(now_ns)
-    idle.watch(now_ns)
-    running.simulation.run(seconds=0.02)
-    fastest_s = blackhole.IN_USE_BYTES * 8 / LINK.rate_bps
-    assert fastest_s < repair.seconds < 4 * fastest_s
-    assert math.isinf(idle.seconds)  # ACKs alone do not count
 
 
 def test_placement__cluster_of_kueue_and_all_figures() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from netns.backends.virtual.forwarding import Forwarding
+from netns.topology.model import Topology
 from scripts.benches.reference_fabric import ENDS, fabric
 from srd.proto.config import ProtocolConfig
 from srd.proto.paths import table as module
@@ -24,8 +25,9 @@ from srd.proto.paths.table import (
     PathTable,
 )
 from srd.proto.wire.status import Status
-from srd.sim.experiments.bulk import BulkSimulation, bulk
+from srd.sim.experiments.bulk import BulkSimulation, streams
 from srd.sim.host import PORT
+from srd.sim.simulation import Simulation
 
 ACTIVE, SUSPECT, QUARANTINED, RESERVE = PathState
 TIMEOUT_S = 0.05 + 4 * 0.025
@@ -323,9 +325,18 @@ TestPaths.settings = settings(max_examples=150, stateful_step_count=60)
 # -- on a fabric ----------------------------------------------------------------------------------------------------
 
 
+def bulk(topology: Topology, *, seed: int) -> BulkSimulation:
+    """A stream that has begun."""
+    simulation = Simulation(topology, config=ProtocolConfig(), seed=seed)
+    (stream,) = streams(simulation, [ENDS])
+    stream.start()
+    return BulkSimulation(simulation, [stream])
+
+
 def spine_of(running: BulkSimulation, path: Path, forwarding: Forwarding) -> str:
     """The spine that the path's data crosses."""
-    (source, _), (destination, port) = running.connection.source.address, running.connection.destination.address
+    (connection,) = running.connections
+    (source, _), (destination, port) = connection.source.address, connection.destination.address
     hops = forwarding.route(source, source_port=PORT + path.index, destination=destination, destination_port=port)
     return hops[2]
 
@@ -334,8 +345,8 @@ def spine_of(running: BulkSimulation, path: Path, forwarding: Forwarding) -> str
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_fabric__a_failed_spine_is_avoided_and_used_again_after_its_repair(seed: int) -> None:
     topology = fabric(spines=4, name="paths", seed=seed)
-    running, forwarding = bulk(topology, seed=seed, ends=ENDS), Forwarding(topology)
-    simulation, sender = running.simulation, running.connection.sender
+    running, forwarding = bulk(topology, seed=seed), Forwarding(topology)
+    simulation, sender = running.simulation, running.connections[0].sender
 
     def on_spine_1(found: list[Path]) -> list[Path]:
         return [path for path in found if spine_of(running, path, forwarding) == "spine1"]
@@ -361,8 +372,8 @@ def test_fabric__a_failed_spine_is_avoided_and_used_again_after_its_repair(seed:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_fabric__paths_over_a_spine_of_a_smaller_mtu_carry_no_data(seed: int) -> None:
     topology = fabric(spines=4, name="mtu", seed=seed)
-    running, forwarding = bulk(topology, seed=seed, ends=ENDS), Forwarding(topology)
-    simulation, sender, receiver = running.simulation, running.connection.sender, running.connection.receiver
+    running, forwarding = bulk(topology, seed=seed), Forwarding(topology)
+    simulation, sender, receiver = running.simulation, running.connections[0].sender, running.connections[0].receiver
     simulation.fabric.narrow("spine1", mtu=1500)
     simulation.run(seconds=1.0)
 
@@ -381,8 +392,8 @@ def test_fabric__paths_over_a_spine_of_a_smaller_mtu_carry_no_data(seed: int) ->
 
 def test_fabric__an_mtu_that_shrinks_everywhere_ends_the_peer_and_the_next_agrees_on_smaller_datagrams() -> None:
     topology = fabric(spines=2, name="mtu", seed=1)
-    running = bulk(topology, seed=1, ends=ENDS)
-    simulation, source = running.simulation, running.connection.source
+    running = bulk(topology, seed=1)
+    simulation, source = running.simulation, running.connections[0].source
     simulation.run(seconds=0.2)
     source.on_event = None  # no more is posted
     for spine in topology.spines:
@@ -392,7 +403,7 @@ def test_fabric__an_mtu_that_shrinks_everywhere_ends_the_peer_and_the_next_agree
         (Status.LOCAL_ERROR_UNRESP_REMOTE, "no path carries packets of 8972 bytes any more")
     ]
     assert {status for _, status in source.completions.values()} == {Status.OK, Status.LOCAL_ERROR_UNRESP_REMOTE}
-    destination = running.connection.destination
+    destination = running.connections[0].destination
     peer = source.core.connect(destination.address, sizes=(8972, 1472), now=source.now)
     source.serve()
     simulation.run(seconds=0.5)

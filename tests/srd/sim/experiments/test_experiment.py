@@ -9,13 +9,14 @@ import pytest
 
 from netns.faults.schedule import parse_events
 from netns.netem.shape import Shape
-from netns.topology.model import Topology, leaf_spine
+from netns.topology.model import Link, Switch, Topology, leaf_spine
 from srd.proto.wire.data import HEADER_BYTES
 from srd.sim.experiments.errors import ExperimentError
 from srd.sim.experiments.experiment import MAX_STEPS, Experiment, run
 from srd.sim.experiments.fabric import Bounds, read_fabric, settings, with_host_ports
 from srd.sim.experiments.figures import document, figures
-from srd.sim.experiments.workload import Flow, made
+from srd.sim.experiments.workload import made
+from srd.sim.flows import Flow
 from srd.sim.host import WIRE_OVERHEAD_BYTES
 
 PORT = Shape(delay_us=5, rate_bps=100_000_000_000, limit_packets=64)
@@ -119,6 +120,27 @@ def test_built_in_fabrics(name: str, hosts: int, rtt_us: float) -> None:
     assert settings(topology)[0] == "microseconds"
     ideal_us = bounds.ideal_us(topology.hosts[0], topology.hosts[-1], size_bytes=10_000_000)
     assert ideal_us == pytest.approx(rtt_us / 2 + 800, rel=0.02)
+
+
+def test_longest_round_trip__of_links_whose_directions_differ() -> None:
+    """To h2 by the second spine, and back by the first."""
+    shapes = [Shape(delay_us=delay_us) for delay_us in (1, 32, 16, 8, 20, 50, 2, 90, 60, 4, 70, 3)]
+    ends = [("h1", "l1"), ("h2", "l2"), ("l1", "s1"), ("l2", "s1"), ("l1", "s2"), ("l2", "s2")]
+    links = [Link(*each, shapes[2 * at], shapes[2 * at + 1]) for at, each in enumerate(ends)]
+    switches = (Switch("l1", "leaf"), Switch("l2", "leaf"), Switch("s1", "spine"), Switch("s2", "spine"))
+    bounds = Bounds(Topology(name="x", hosts=("h1", "h2"), switches=switches, links=tuple(links)))
+    there_us, back_us = bounds.delay_us("h1", "h2"), bounds.delay_us("h2", "h1")
+    assert there_us == 1 + 60 + 3 + 8
+    assert back_us == 16 + 2 + 50 + 32
+    assert bounds.longest_rtt_us() == there_us + back_us
+
+
+@pytest.mark.parametrize(("rate_bps", "name"), [(10**9, "defaults"), (10**10, "microseconds"), (0, "microseconds")])
+def test_settings__are_those_for_microseconds_where_a_packet_takes_few(rate_bps: int, name: str) -> None:
+    shape = Shape(delay_us=5, rate_bps=rate_bps)
+    topology = leaf_spine(leaves=2, spines=4, hosts_per_leaf=1, shape=shape)
+    links = tuple(replace(each, shape_ab=shape, shape_ba=shape) for each in topology.links)
+    assert settings(replace(topology, links=links))[0] == name
 
 
 def test_bounds__the_narrowest_cut_of_unshaped_hosts() -> None:

@@ -9,7 +9,7 @@ import pytest
 from netns.topology.routing import distances
 from srd.sim.experiments.errors import ExperimentError
 from srd.sim.experiments.htsim import read_matrix, read_topo
-from srd.sim.experiments.workload import Flow
+from srd.sim.flows import Flow
 
 HOSTS = ["a", "b", "c", "d"]
 MATRIX = """\

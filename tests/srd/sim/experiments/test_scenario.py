@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from scripts.benches.wild.links import bottleneck
 from srd.sim.errors import SimulationError
 from srd.sim.experiments.cli import sim
 from srd.sim.experiments.errors import ExperimentError
 from srd.sim.experiments.experiment import Experiment
 from srd.sim.experiments.fabric import Bounds
-from srd.sim.experiments.scenario import NAMES, incast_ideal_us, is_scenario, read_scenario
-from srd.sim.experiments.workload import Flow
+from srd.sim.experiments.incast import incast_ideal_us
+from srd.sim.experiments.scenario import NAMES, is_scenario, read_scenario
+from srd.sim.flows import Flow
+from srd.sim.host import HostClock
 
 INCAST = """\
 happens: four senders
@@ -54,7 +58,7 @@ def ran(*arguments: str) -> Result:
 
 
 def test_built_in__ones_are_read_and_in_the_help() -> None:
-    help_text = " ".join(ran("--help").output.split())
+    help_text = " ".join(ran("--help").output.split()).replace("- ", "-")  # click wraps lines at hyphens, too
     assert f"built-in one: {', '.join(NAMES)}." in help_text
     assert all(read_scenario(name).bounds for name in NAMES)
 
@@ -182,6 +186,77 @@ def test_runs__change_links_by_pattern_and_the_seed_is_the_fabrics() -> None:
     assert {topology.seed for topology in runs.values()} == {3}
 
 
+def test_runs__have_a_topology_of_their_own(tmp_path: Path) -> None:
+    runs = "runs: {one: {}, three: {topology: {leaf_spine: {spines: 3}}, links: {leaf*: {rate: 10mbit}}}}\n"
+    one, three = read_scenario(written(tmp_path, STREAM + runs)).topologies(seed=1).values()
+    assert (len(one.spines), len(three.spines)) == (2, 3)
+    rates = {link.shape_ab.rate_bps for link in three.links if link.shape_ab is not None}
+    assert rates == {10_000_000}
+
+
+def test_plan__of_a_stream_and_of_a_workload(tmp_path: Path) -> None:
+    plan = "plan: [{at: 60ms, fail: spine1, for: 20ms}]\n"
+    found = read_scenario(written(tmp_path, STREAM + plan)).figures(seed=1)
+    assert found["failed_requests"] == 0
+    assert found["messages"] > 30
+    assert found["longest_gap_ms"] > 2
+    (tmp_path / "faults.yaml").write_text("events: [{at: 5us, fail: spine1, for: 1ms}]")
+    text = INCAST.replace("leaves: 2", "leaves: 2\n    spines: 1") + "plan: faults.yaml\n"
+    later = read_scenario(written(tmp_path, text)).figures(seed=1)["last_us"]
+    assert later > 1000 > read_scenario(written(tmp_path, text.replace("plan: ", "# "))).figures(seed=1)["last_us"]
+
+
+def test_beside__tcp_takes_a_part_from_when_it_starts(tmp_path: Path) -> None:
+    text = between("h1", "h3").replace("spines: 2", "spines: 1").replace("time: 50ms", "time: 200ms")
+    text = text.replace("capacity: 500mbit", "capacity: 250mbit")
+    shared = text + "beside: {source: h2, destination: h4, tcp: cubic}\n"
+    alone = read_scenario(written(tmp_path, text)).figures(seed=1)
+    found = read_scenario(written(tmp_path, shared)).figures(seed=1)
+    assert "beside_mbps" not in alone
+    assert found["capacity_fraction"] < 0.97 * alone["capacity_fraction"]
+    assert found["beside_mbps"] + found["capacity_fraction"] * 250 == pytest.approx(250, rel=0.05)
+    assert 0 <= found["beside_lost_fraction"] < 0.5
+    late = read_scenario(written(tmp_path, shared.replace("tcp: cubic", "tcp: cubic, at: 240ms"))).figures(seed=1)
+    assert late["beside_mbps"] < found["beside_mbps"] / 3
+
+
+def test_clocks__that_are_wrong_change_little_and_are_set_in_the_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[float] = []
+    monkeypatch.setattr(HostClock, "step", lambda _self, by_s: steps.append(by_s))
+    right = read_scenario(written(tmp_path, STREAM)).figures(seed=1)
+    text = STREAM + "clocks: {h2: {offset: 1h, drift_ppm: 100, steps: [1s, -1s]}}\n"
+    wrong = read_scenario(written(tmp_path, text)).figures(seed=1)
+    assert steps == [1.0, -1.0]
+    assert wrong != right
+    assert wrong["goodput_mbps"] == pytest.approx(right["goodput_mbps"], rel=0.05)
+
+
+@pytest.mark.compiled
+def test_unequal_and_blackhole__figures() -> None:
+    found = read_scenario("unequal").figures(seed=1, seconds=0.05)
+    names = ("short_long", "mostly_long", "spread")
+    assert found["unequal_capacity_fraction"] == min(found[f"capacity_fraction_{name}"] for name in names)
+    found = read_scenario("blackhole").figures(seed=1)
+    assert found["stall_rtts"] == pytest.approx(max(found["longest_gap_ms"] - 10, 0) / 2)
+    assert 0 < found["repaired_s"] < 1
+
+
+def test_wild__links_as_on_sockets() -> None:
+    """The bottleneck of each run is that of the case `wild-lab`, which builds it for a lab."""
+    topologies = read_scenario("wild").topologies(seed=3)
+    runs = {
+        "20ms_path": bottleneck(rate_bps=100_000_000, rtt_s=0.02, seed=3),
+        "jitter": bottleneck(rate_bps=200_000_000, rtt_s=0.01, jitter_us=2000, seed=3),
+        "jitter_20ms": bottleneck(rate_bps=100_000_000, rtt_s=0.02, jitter_us=4000, seed=3),
+        "wan": bottleneck(rate_bps=100_000_000, rtt_s=0.1, seed=3),
+        "wan_loss": bottleneck(rate_bps=100_000_000, rtt_s=0.1, loss_percent=1, seed=3),
+        "satellite": bottleneck(rate_bps=20_000_000, rtt_s=0.6, seed=3),
+    }
+    assert {name: replace(topologies[name], name="wild") for name in runs} == runs
+
+
 def test_command__says_which_bounds_are_met(tmp_path: Path) -> None:
     name = written(tmp_path, STREAM)
     done = ran(name, "--seed", "2")
@@ -218,20 +293,33 @@ def test_a_topology_is_no_scenario(tmp_path: Path) -> None:
         ("time: 50ms\n", "", "time, stream.messages: give one of the two"),
         ("outstanding: 64", "outstanding: 64, messages: 2", "time, stream.messages: give one of the two"),
         ("outstanding: 64", "outstanding: 64, every: 1ms", "stream.outstanding, stream.every: give one of the two"),
-        ("outstanding: 64", "outstanding: 64, later: 1s", "stream.later: 1s is after the warm-up"),
+        ("outstanding: 64", "outstanding: 64, later: 1s", "stream.later: 1 s is after the warm-up"),
         ("source: h1", "source: [h1, h1]", "stream: give sources, none twice, and one destination or as many"),
         ("destination: h2", "destination: h1", "stream: h1 is a source and a destination; take two hosts"),
         ("bounds: [", "runs: {a: {stream: {outstanding: -1}}}\nbounds: [", "outstanding: -1 should be greater than"),
         ("bounds: [", "runs: {a: {settings: {nothing: 1}}}\nbounds: [", "settings: "),
         ("time: 50ms\n", "time: 50\n", "time: "),
+        ("time: 50ms\n", "time: [50ms]\n", "time: ['50ms'] is not a number with a unit"),
         ("capacity: 500mbit", "capacity: much", "capacity: 'much' is not"),
-        ("time: 50ms", "time: 0s", "time: 0s is nothing to measure"),
+        ("time: 50ms", "time: 0s", "time: '0s' should be greater than 0"),
         ("warm_up: 50ms", "warm_up: -50ms", "warm_up: -50ms is before now"),
         ("source: h1", "source: h9", "stream: h9 is no host; there are h1, h2"),
         ("64KiB", "0", "stream.message: a flow of 0 bytes"),
         ("bounds: [", "workload: incast:1x1K\nbounds: [", "workload, stream: give one of the two"),
         ("bounds: [", "settings: {nothing: 1}\nbounds: [", "settings: "),
-        ("bounds: [", "ratios: {a: b}\nbounds: [", "ratios.a: 'b' is not FIGURE / FIGURE"),
+        ("bounds: [", "figures: {a: b c}\nbounds: [", "figures.a: 'b c' is no expression; write it with numbers"),
+        ("bounds: [", "plan: [{at: 1s, fail: spine9}]\nbounds: [", "events[0].fail: spine9: neither a link nor a node"),
+        ("bounds: [", "plan: none.yaml\nbounds: [", "none.yaml: No such file"),
+        ("bounds: [", "beside: {source: h1, destination: h2, tcp: cubic}\nbounds: [", "beside: h1 has a stream"),
+        ("bounds: [", "beside: {source: h9, destination: h2, tcp: cubic}\nbounds: [", "beside: h9 is no host"),
+        ("bounds: [", "clocks: {h9: {drift_ppm: 1}}\nbounds: [", "clocks: h9 is no host"),
+        (
+            "bounds: [",
+            "clocks: {h2: {offset: 9s, steps: [-1s, -70s]}}\nbounds: [",
+            "clocks.h2: goes back to 62 s before",
+        ),
+        ("bounds: [", "clocks: {h2: {steps: [soon]}}\nbounds: [", "clocks.h2.steps[0]: 'soon'"),
+        ("bounds: [", "runs: {a: {topology: null}}\nbounds: [", "topology.str: None should be"),
         ("bounds: [", "runs: {a: {links: {x*: {loss: 1%}}}}\nbounds: [", "links: x*: no link has such a name"),
         (">= 0.5", "is 0.5", "is no bound"),
     ],
@@ -245,10 +333,16 @@ def test_mistakes__are_one_line_with_the_file(tmp_path: Path, old: str, new: str
     assert "\n" not in str(caught.value)
 
 
-def test_ratios__of_no_figure(tmp_path: Path) -> None:
-    done = ran(written(tmp_path, STREAM + "ratios: {a: nothing / capacity_mbps}\n"))
+def test_figures__of_no_figure(tmp_path: Path) -> None:
+    done = ran(written(tmp_path, STREAM + "figures: {a: nothing / capacity_mbps}\n"))
     assert done.exit_code == 1
-    assert "ratios.a: nothing is no figure; there are capacity_fraction, " in done.output
+    assert "figures.a: nothing is no figure; there are capacity_fraction, " in done.output
+
+
+def test_figures__of_a_name_that_there_is(tmp_path: Path) -> None:
+    done = ran(written(tmp_path, STREAM + "figures: {capacity_mbps: goodput_mbps}\n"))
+    assert done.exit_code == 1
+    assert "figures.capacity_mbps: there is such a figure; take another name" in done.output
 
 
 def test_bounds__of_no_figure(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from srd.sim.experiments.errors import ExperimentError
-from srd.sim.experiments.workload import WEBSEARCH_MEAN_BYTES, Flow, made
+from srd.sim.experiments.workload import WEBSEARCH_MEAN_BYTES, made
+from srd.sim.flows import Flow
 
 HOSTS = [f"h{index}" for index in range(1, 17)]
 RATE = 10**11

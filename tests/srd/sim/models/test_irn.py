@@ -66,3 +66,50 @@ def test_done__no_timer_is_left() -> None:
         sender.handle(reply, 5)
     assert sender.is_done
     assert sender.timeout_at == NEVER_NS
+
+
+def test_recovery__ends_when_all_that_had_been_sent_is_acknowledged_and_an_old_nack_begins_none() -> None:
+    sender, receiver = IrnSender(30, window_packets=12), FlowReceiver(30)
+    send(sender)
+    nack = receiver.handle(1, transmission=1, marked=False)
+    assert nack is not None
+    sender.handle(nack, 10)
+    assert send(sender, 10) == [0]
+    for psn in (0, *range(2, 12)):
+        reply = receiver.handle(psn, transmission=psn, marked=False)
+        assert reply is not None
+        sender.handle(reply, 20)
+    assert send(sender, 20) == list(range(12, 24)), "the recovery is over: nothing is repeated"
+    sender.handle(nack, 30)  # it was late on its way
+    assert send(sender, 30) == []
+    for psn in (13, 14):
+        reply = receiver.handle(psn, transmission=psn, marked=False)
+        assert reply is not None
+        sender.handle(reply, 40)
+    assert send(sender, 40) == [12], "a new one"
+
+
+def test_recovery__goes_on_until_then_and_repeats_nothing_twice() -> None:
+    sender, receiver = IrnSender(30, window_packets=12), FlowReceiver(30)
+    send(sender)
+    sent = []
+    for psn in (1, 4, 0, 5):  # 0 comes again; 2 and 3 are on their way again, too
+        reply = receiver.handle(psn, transmission=psn, marked=False)
+        assert reply is not None
+        sender.handle(reply, 10)
+        sent.append(send(sender, 10))
+    assert sent == [[0], [2, 3], [12, 13], []]
+
+
+def test_timeouts__count_what_is_in_flight_and_begin_anew_with_each_acknowledgement() -> None:
+    sender, receiver = IrnSender(8, window_packets=10), FlowReceiver(8)
+    send(sender)
+    for at_ns, psn in enumerate((1, 2, 3, 4), start=1):
+        reply = receiver.handle(psn, transmission=psn, marked=False)
+        assert reply is not None
+        sender.handle(reply, 1_000 * at_ns)
+    assert sender.timeout_at == 4_000 + RTO_HIGH_NS, "0 and 5 to 7 are in flight"
+    reply = receiver.handle(5, transmission=5, marked=False)
+    assert reply is not None
+    sender.handle(reply, 5_000)
+    assert sender.timeout_at == 5_000 + RTO_LOW_NS, "three are left"

@@ -12,7 +12,7 @@ import pytest
 
 from netns.backends.virtual.lossless.profile import WatchdogProfile
 from srd.sim.roce import scenarios
-from srd.sim.roce.play import CONTENDERS, Wish, play, prepare
+from srd.sim.roce.play import CONTENDERS, play, prepare
 
 PAUSING = ("roce", "dcqcn", "dcqcn-firmware")
 
@@ -64,10 +64,8 @@ def test_all_reduce__goes_around_a_dead_link_with_many_paths() -> None:
 def test_the_same_seed_gives_the_same_times(name: str) -> None:
     def times() -> list[float]:
         topology, flows, victims = scenarios.victim_parts(seed=3)
-        wishes = [*victims.values(), *flows]
-        pairs = [(wish.source, wish.destination) for wish in wishes]
-        short = [Wish(wish.source, wish.destination, 200_000) for wish in wishes]
-        return play(prepare(CONTENDERS[name], topology, pairs, seed=3), short, limit_s=1.0).times_us
+        short = [replace(flow, size_bytes=200_000) for flow in (*victims.values(), *flows)]
+        return play(prepare(CONTENDERS[name], topology, short, seed=3), limit_s=1.0).times_us
 
     first = times()
     assert math.inf not in first

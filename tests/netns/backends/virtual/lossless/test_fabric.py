@@ -10,7 +10,15 @@ import pytest
 from netns.backends.virtual.event_queue import EventQueue
 from netns.backends.virtual.fabric import VirtualFabric
 from netns.backends.virtual.lossless.egress_port import EgressPort
-from netns.backends.virtual.lossless.profile import LOSSLESS, LOSSY, ClassProfile, SwitchProfile, WatchdogProfile
+from netns.backends.virtual.lossless.profile import (
+    CONTROL,
+    LOSSLESS,
+    LOSSY,
+    ClassProfile,
+    RedProfile,
+    SwitchProfile,
+    WatchdogProfile,
+)
 from netns.backends.virtual.lossless.switch import longest_pause_ns
 from netns.backends.virtual.lossless.wait_graph import deadlock
 from netns.backends.virtual.virtual_link import Packet, VirtualLink
@@ -116,6 +124,113 @@ def test_pause__is_sent_again_while_the_reason_lasts() -> None:
     assert port.paused
 
 
+def test_pause__ends_when_the_packets_of_others_have_left() -> None:
+    """The threshold is a part of the free memory: h1 is stopped by what others hold, and its packet does not leave."""
+    fabric = VirtualFabric(star(4), switches=PFC)
+    buffer, h1 = fabric.switches["s1"].buffer, port_of(fabric, "h1", "s1")
+    port_of(fabric, "s1", "h3").pause(LOSSLESS, for_ns=10**12)
+    buffer.used_bytes = buffer.shared_bytes - 35_000  # of this an eighth has room for a packet, but then for no other
+    send(fabric, "h1", "h3", packets=1)
+    fabric.run(until_ns=10_000)
+    assert h1.paused >> LOSSLESS & 1
+    buffer.used_bytes = PACKET_BYTES
+    send(fabric, "h2", "h4", packets=1)
+    fabric.run(until_ns=20_000)
+    assert (h1.paused, h1.packets, port_of(fabric, "s1", "h3").packets) == (0, 1, 0)
+
+
+def test_pause_frame__waits_for_the_packet_that_is_being_sent_and_takes_its_time() -> None:
+    """It is due when h2's packet is there, after 332 and 1,000 ns; the link back has begun a packet at that moment.
+
+    So it leaves 332 ns later, takes 5 ns (64 bytes) and 1,000 ns of cable.
+    """
+    at_once = replace(PFC, classes={LOSSLESS: ClassProfile(lossless=True, static_bytes=0)}, reserve_bytes=0)
+    fabric = VirtualFabric(star(3), switches=at_once)
+    port_of(fabric, "s1", "h3").pause(LOSSLESS, for_ns=10**12)
+    send(fabric, "h1", "h2", packets=1, priority=LOSSY)
+    send(fabric, "h2", "h3", packets=1)
+    h2, due_ns = port_of(fabric, "h2", "s1"), 332 + 1_000 + 332 + 5 + 1_000
+    fabric.run(until_ns=due_ns - 1)
+    assert not h2.paused
+    fabric.run(until_ns=due_ns)
+    assert h2.paused == 1 << LOSSLESS
+
+
+def test_pause_frame__does_not_cross_a_link_that_is_cut() -> None:
+    fabric = VirtualFabric(star(2), switches=PFC)
+    port_of(fabric, "s1", "h2").pause(LOSSLESS, for_ns=10**10)
+    send(fabric, "h1", "h2", packets=512)
+    fabric.run(until_ns=100_000)
+    h1 = port_of(fabric, "h1", "s1")
+    assert h1.paused
+    fabric.links["s1", "h1"].failures = 1
+    fabric.run(until_ns=100_000 + 2 * longest_pause_ns(RATE_BPS))
+    assert not h1.paused, "it ended by itself"
+
+
+def test_classes__control_goes_first_and_the_others_take_turns() -> None:
+    fabric = VirtualFabric(star(2), switches=SwitchProfile())
+    order: list[int] = []
+    fabric.attach("h2", lambda packets, _now_ns: order.extend(packet.flow.priority for packet in packets))
+    for number, (source_port, priority) in enumerate(((1, 0), (2, 2), (3, LOSSLESS), (4, CONTROL), (5, CONTROL + 1))):
+        flow = fabric.flow(
+            fabric.address("h1"), source_port=source_port, destination=fabric.address("h2"), destination_port=number
+        )
+        flow.priority = priority
+        for _ in range(3):
+            fabric.send(flow, length_bytes=PACKET_BYTES, content=None)
+    fabric.run(until_ns=10**6)
+    assert order == [0, 7, 7, 7, 6, 6, 6, 2, 3, 0, 2, 3, 0, 2, 3]  # the first one was alone when it came
+
+
+def test_marks__by_the_queue_that_a_packet_leaves_behind_and_in_switches_only() -> None:
+    marking = SwitchProfile(classes={LOSSY: ClassProfile(red=RedProfile(3 * PACKET_BYTES, 3 * PACKET_BYTES))})
+    fabric = VirtualFabric(star(2), switches=marking)
+    marks: list[bool] = []
+    fabric.attach("h2", lambda packets, _now_ns: marks.extend(packet.marked for packet in packets))
+    port_of(fabric, "s1", "h2").pause(LOSSY, for_ns=50_000)  # all are there when it goes on
+    send(fabric, "h1", "h2", packets=10, priority=LOSSY)
+    fabric.run(until_ns=10**6)
+    assert marks == [left > 3 for left in range(9, -1, -1)]
+    assert port_of(fabric, "h1", "s1").marked == 0
+
+
+def test_storm__takes_no_packet_and_heeds_no_pause_until_pauses_cease() -> None:
+    watched = replace(PFC, watchdog=WatchdogProfile(poll_ms=1, detection_ms=2, restoration_ms=4))
+    fabric = VirtualFabric(star(4), switches=watched)
+    times = arrivals(fabric, "h2")
+    stuck = port_of(fabric, "s1", "h3")
+    for at_ms in range(8):  # h3 goes on pausing
+        fabric.at(at_ms * 10**6, lambda _now_ns: stuck.pause(LOSSLESS, for_ns=10**8))
+    send(fabric, "h1", "h3", packets=3)
+    fabric.run(until_ns=1_900_000)
+    assert not stuck.storming, "not paused for the detection time"
+    fabric.run(until_ns=4_500_000)
+    assert (stuck.storming, stuck.paused, stuck.discarded) == (1 << LOSSLESS, 0, 3)
+    assert fabric.switches["s1"].held_bytes == 0
+    send(fabric, "h1", "h3", packets=2)  # towards the storm
+    send(fabric, "h3", "h2", packets=4)  # from where it comes
+    fabric.run(until_ns=10_500_000)
+    assert (stuck.storming, times) == (1 << LOSSLESS, []), "its last pause came at 7 ms"
+    assert stuck.discarded + port_of(fabric, "s1", "h2").discarded == 3 + 2 + 4
+    fabric.run(until_ns=11_500_000)
+    assert not stuck.storming
+
+
+@pytest.mark.parametrize("packets", [0, 600])
+def test_watchdog__leaves_a_port_alone_in_which_nothing_waits_or_which_sends_between_pauses(packets: int) -> None:
+    watched = replace(PFC, watchdog=WatchdogProfile(poll_ms=1, detection_ms=2, restoration_ms=2))
+    fabric = VirtualFabric(star(2, to_last=replace(LINK, rate_bps=10**9)), switches=watched)
+    slow = port_of(fabric, "s1", "h2")
+    send(fabric, "h1", "h2", packets=packets)
+    for at_us in range(0, 10_000, 100):  # with packets it sends one or two after each pause
+        fabric.at(at_us * 1000, lambda _now_ns: slow.pause(LOSSLESS, for_ns=60_000 if packets else 10**8))
+    fabric.run(until_ns=10**7)
+    assert fabric.watchdog is not None
+    assert fabric.watchdog.storms == 0
+    assert (slow.packets > 50) == (packets > 0)
+
+
 def test_watchdog__drops_what_waits_and_restores_the_port() -> None:
     watched = replace(PFC, watchdog=WatchdogProfile(poll_ms=1, detection_ms=2, restoration_ms=2))
     fabric = VirtualFabric(star(3), switches=watched)
@@ -160,6 +275,7 @@ def test_ring__deadlocks_only_if_each_link_is_wanted_twice(shift: int) -> None:
     assert cycle[0] == cycle[-1]
     followers = dict(pairwise(cycle))
     assert all(name.split(">")[1] == followers[name].split(">")[0] for name in ring), "each waits for the next"
+    assert not deadlock(ports, now_ns=longest_pause_ns(RATE_BPS)), "it might have dissolved by then"
     before = [port.packets for port in ports]
     fabric.run(until_ns=2 * 10**9)
     assert [port.packets for port in ports] == before, "for ever"

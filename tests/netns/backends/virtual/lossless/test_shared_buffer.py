@@ -58,6 +58,14 @@ def test_lossless__departures_free_headroom_first_and_resume_an_offset_below_the
     ]
 
 
+def test_lossless__an_empty_group_may_go_on_however_full_the_buffer_is() -> None:
+    others, group = PriorityGroup(ClassProfile(alpha=100.0)), PriorityGroup(LOSSLESS)
+    buffer = buffer_of(others, group)
+    assert buffer.admit(others, length_bytes=999_000, queue_bytes=0)
+    assert buffer.threshold_bytes(group.profile) < buffer.resume_offset_bytes
+    assert buffer.resume_due(group)
+
+
 @pytest.mark.parametrize(("queues", "alpha"), [(1, 1.0), (4, 1.0), (2, 1 / 8), (8, 1 / 8)])
 def test_dynamic_threshold__n_groups_hold_alpha_s_over_1_plus_n_alpha(queues: int, alpha: float) -> None:
     """Choudhury, Hahne: "Dynamic queue length thresholds for shared-memory packet switches", 1998, equation 4."""

@@ -1,4 +1,4 @@
-"""Endless TCP flows on a dumbbell."""
+"""An endless TCP flow beside others, such as those of SRD, on any virtual fabric."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ class TcpFlow:
 
     def __init__(self, fabric: VirtualFabric, source: str, destination: str, *, controller: TcpController) -> None:
         framing = tcp_framing(mtu=fabric.topology.mtu)
+        self.packet_bytes = fabric.topology.mtu + ETHERNET_HEADER_BYTES
+        """Of a full one on the wire."""
         self.sender = TcpFlowSender(ENDLESS, controller=controller)
         self._nic = Nic(fabric, source)
         self._flow = self._nic.flow(
-            Nic(fabric, destination), size_bytes=ENDLESS * (fabric.topology.mtu + ETHERNET_HEADER_BYTES),
+            Nic(fabric, destination), size_bytes=ENDLESS * self.packet_bytes,
             framing=framing, sender=self.sender, receiver=FlowReceiver(ENDLESS),
         )  # fmt: skip
 
