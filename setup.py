@@ -83,6 +83,7 @@ COMPILED = (
             "responder",
             "send_queue",
             "tables",
+            "vf",
             "wqe_runs",
         )
     ),
