@@ -26,6 +26,7 @@ ANY_KIND: Final = ("noise", "control", "data", "mutated", "edge", "edge")
 UNSEALED_SHARE: Final = 0.2
 """Fraction of the packets of open peers that are not encrypted, although they should be."""
 _FLAGS: Final = (*FLAGS, 0x10, 0xFF)
+_EDGES: Final = (*WIDE_EDGES, 256)
 
 
 class PacketForge:
@@ -83,7 +84,7 @@ class PacketForge:
         """Return data of an open peer: well-formed, or violating some rules of messages and windows."""
         peer, rng = self._peer(), self._rng
         self._psn += rng.choice([0, 1, 1, 1, 2, 3000])
-        psn, edge, full = self._psn, rng.choice(WIDE_EDGES), peer.datagram_bytes - HEADER_BYTES
+        psn, edge, full = self._psn, rng.choice(_EDGES), peer.datagram_bytes - HEADER_BYTES
         length = rng.choice([0, 1, full, 2 * full, 1 << 20, (1 << 32) - 1])
         header = Fields(
             peer.context, flags=rng.choice(_FLAGS), path=edge, path_sequence=rng.choice([psn, edge]),
@@ -119,7 +120,7 @@ class PacketForge:
         at = rng.randrange(0, max(min(len(packet), 96) - width, 1))
         at -= at % width  # nearly all fields are aligned
         if at + width <= len(packet) and not (at < _PREFIX_BYTES and at + width > _CONTEXT_AT):
-            struct.pack_into(_WIDTHS[width], packet, at, rng.choice(WIDE_EDGES) & ((1 << 8 * width) - 1))
+            struct.pack_into(_WIDTHS[width], packet, at, rng.choice(_EDGES) & ((1 << 8 * width) - 1))
         return bytes(packet)
 
 

@@ -42,7 +42,7 @@ WINDOW_PACKETS: Final = 32_768
 """The default window of PSNs: how far ahead of another's PSN a lie may be, and count."""
 MAX_AHEAD: Final = 1000
 """PSNs that may be missing before this peer goes back to the first of them."""
-EDGES: Final = (0, 1, 2, 63, 64, 127, 128, 255, 256, 1 << 15, (1 << 16) - 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
+EDGES: Final = (0, 1, 2, 63, 64, 127, 128, 255, 1 << 15, (1 << 16) - 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
 """Values for fields: both limits of every width, the limits of the protocol, and their neighbours."""
 WIDE_EDGES: Final = (*EDGES, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 _HEADER: Final = struct.Struct(">BBBBIQQIIIIQQ")
