@@ -83,7 +83,6 @@ COMPILED = (
             "responder",
             "send_queue",
             "tables",
-            "vf",
             "wqe_runs",
         )
     ),

@@ -38,6 +38,7 @@ from netns.base.output import event_of
 from netns.children import GRACE_S, Child, Children, Output
 from netns.errors import BackendError, RankError
 from netns.lab.lab import Lab
+from netns.processes import network_of
 
 MASTER_PORT: Final = 29500  # torchrun's default; each rank has an address, so all may use it
 NAMESPACE_POLL_S: Final = 0.002  # interval of checks until a rank has entered a namespace
@@ -74,8 +75,7 @@ class Launcher(Children[Rank]):
     """All ranks of a job. Created by `start`; a context manager that ends them."""
 
     def __init__(self, lab: Lab) -> None:
-        nodes = {node: identity_of(lab.netns(node)) for node in lab.topology.nodes}
-        self._nodes = {identity: node for node, identity in nodes.items() if identity is not None}
+        self._nodes = {identity_of(lab.netns(node)): node for node in lab.topology.nodes}
         super().__init__(self._on_line)
         self._tell: OnLine = _discard_line
         self._seconds: dict[int, list[float]] = {}
@@ -135,18 +135,14 @@ class Launcher(Children[Rank]):
         waiting = list(self.ranks)
         while waiting and time.monotonic() < give_up_at:
             for rank in waiting:
-                rank.ran_in = self._node_of(rank.popen.pid)
+                network = network_of(rank.popen.pid)
+                rank.ran_in = network and self._nodes.get(network)
             waiting = [rank for rank in waiting if rank.ran_in is None and not _has_exited(rank.popen.pid)]
             if waiting:
                 time.sleep(NAMESPACE_POLL_S)
         for rank in self.ranks:
             rank.write(b"\n")
             rank.end_input()
-
-    def _node_of(self, pid: int) -> str | None:
-        """Return the node whose namespace a process is in; None if it is in none of the lab's or has ended."""
-        network = _network_of(pid)
-        return None if network is None else self._nodes.get(network)
 
     def _on_line(self, rank: Rank, stream: Output, line: str) -> None:
         reported = _iteration(line) if stream == "stdout" else None
@@ -177,15 +173,6 @@ def _environment(number: int, addresses: Sequence[str]) -> dict[str, str]:
 def _has_exited(pid: int) -> bool:
     """Whether a child has exited, without reaping it."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def _network_of(pid: int) -> tuple[int, int] | None:
-    """Return the network namespace of a process, according to the kernel; None if it has ended."""
-    try:
-        status = Path(f"/proc/{pid}/ns/net").stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _iteration(line: str) -> tuple[int, float] | None:

@@ -12,9 +12,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from netns.backends.relay.tap import identity_of
 from netns.errors import BackendError
@@ -48,10 +48,6 @@ class ProcessIdentity:
             return Path(f"/proc/{self.pid}/comm").read_text().strip()
         except OSError:
             return ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return asdict(self)
 
 
 def start_time_ticks(pid: int) -> int | None:
@@ -122,14 +118,19 @@ def processes_in(namespaces: Iterable[str]) -> dict[ProcessIdentity, str]:
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
-        try:
-            status = (entry / "ns" / "net").stat()
-        except OSError:  # it has ended meanwhile
-            continue
-        netns = wanted.get((status.st_dev, status.st_ino))
-        if netns is not None and (process := ProcessIdentity.of(int(entry.name))) is not None:
-            found[process] = netns
+        network = network_of(int(entry.name))
+        if network in wanted and (process := ProcessIdentity.of(int(entry.name))) is not None:
+            found[process] = wanted[network]
     return found
+
+
+def network_of(pid: int) -> tuple[int, int] | None:
+    """Return the network namespace of a process, according to the kernel; None if it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/ns/net").stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def end(processes: Iterable[ProcessIdentity]) -> None:

@@ -37,24 +37,17 @@ class RateLimit(logging.Filter):
         self._bucket = TokenBucket(per_s, depth_s=burst / per_s)
         self._guard = threading.Lock()
         self._unlogged = 0
-        self._total = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the record is logged; the first one after others were not says how many."""
         with self._guard:
             if not self._bucket.take(now=self._clock()):
                 self._unlogged += 1
-                self._total += 1
                 return False
             unlogged, self._unlogged = self._unlogged, 0
         if unlogged:
             record.msg, record.args = record.getMessage() + suppressed_text(unlogged), None
         return True
-
-    @property
-    def suppressed(self) -> int:
-        """Records that were not logged, since the start."""
-        return self._total
 
 
 def suppressed_text(count: int) -> str:

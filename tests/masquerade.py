@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -19,19 +16,13 @@ from pyroute2.nftables.expressions import masq
 from pyroute2.nftables.main import NFTables
 
 from netns.backends.relay.tap import inside
-from netns.programs import tool
 from tests.patience import PATIENCE_S, until
-from tests.programs import run_to_end
+from tests.srd.tunnel.cable import ip, namespaces, set_up, veth
 
 SERVER, OUTSIDE, OTHER_OUTSIDE = "10.78.2.1", "10.78.2.2", "10.78.2.3"
 LIFETIMES = ("nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream")
 CONNECTIONS = "/proc/thread-self/net/nf_conntrack"
 DISCARD_PORT = 9
-_numbers = count()
-
-
-def ip(*arguments: str, namespace: str) -> None:
-    run_to_end([tool("ip"), "-n", namespace, *arguments], check=True)
 
 
 class Inside(Thread):
@@ -73,25 +64,18 @@ class Masquerade:
         return self.clients[0]
 
     def build(self) -> None:
-        for name in (*self.clients, self.router, self.server):
-            subprocess.run([tool("ip"), "netns", "add", name], check=True, capture_output=True)
         self._join(self.server, SERVER, far="out", gateway=OUTSIDE)
         for number, client in enumerate(self.clients):
             network = f"10.78.{100 + number}"
             self._join(client, f"{network}.2", far=f"in{number}", gateway=f"{network}.1")
-            ip("route", "add", "default", "via", f"{network}.1", namespace=client)
+            ip("route", "add", "default", "via", f"{network}.1", netns=client)
         Inside(self.router, _masquerade).result()
 
     def _join(self, host: str, address: str, *, far: str, gateway: str) -> None:
         """Give a host an address, and the router another one, at the ends of a link."""
-        ip("link", "add", "eth0", "type", "veth", "peer", "name", far, "netns", self.router, namespace=host)
-        for namespace, device, own in ((host, "eth0", address), (self.router, far, gateway)):
-            ip("address", "add", f"{own}/24", "dev", device, namespace=namespace)
-            ip("link", "set", "dev", device, "up", namespace=namespace)
-
-    def remove(self) -> None:
-        for name in (*self.clients, self.router, self.server):
-            subprocess.run([tool("ip"), "netns", "delete", name], check=False, capture_output=True)
+        veth(host, self.router, names=("eth0", far))
+        set_up(host, "eth0", f"{address}/24")
+        set_up(self.router, far, f"{gateway}/24")
 
     def set_lifetime(self, seconds: int) -> None:
         """Have the kernel forget a mapping that is not used for so long."""
@@ -119,8 +103,8 @@ class Masquerade:
 
     def rebind(self) -> None:
         """Give the router another external address: the kernel forgets the mappings of the old one."""
-        ip("address", "delete", f"{OUTSIDE}/24", "dev", "out", namespace=self.router)
-        ip("address", "add", f"{OTHER_OUTSIDE}/24", "dev", "out", namespace=self.router)
+        ip("address", "delete", f"{OUTSIDE}/24", "dev", "out", netns=self.router)
+        ip("address", "add", f"{OTHER_OUTSIDE}/24", "dev", "out", netns=self.router)
 
 
 def _masquerade() -> None:
@@ -141,14 +125,10 @@ def _write_sysctl(path: str, value: int) -> None:
 @contextmanager
 def masquerade(*, clients: int = 1) -> Iterator[Masquerade]:
     """Build the namespaces. Skips where the kernel has no masquerading."""
-    prefix = f"srd-nat-{os.getpid()}-{next(_numbers)}"
-    names = tuple(f"{prefix}-client{number}" for number in range(clients))
-    built = Masquerade(names, f"{prefix}-router", f"{prefix}-server")
-    try:
+    with namespaces(clients + 2) as (router, server, *others):
+        built = Masquerade(tuple(others), router, server)
         try:
             built.build()
         except NetlinkError as error:
             pytest.skip(f"this kernel has no masquerading: {error}")
         yield built
-    finally:
-        built.remove()

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
 from random import Random
-from typing import cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,10 +38,13 @@ from srd.proto.wire.data import (
     write_headers,
 )
 from srd.proto.wire.protected import TAG_BYTES
+from srd.proto.wire.status import Status
+from srd.proto.work_request import WorkRequest
 from srd.secure.session import Session
 from tests.nat import Nat
 
 IP_UDP_ETHERNET_BYTES = 42
+E = TypeVar("E")
 Packet = tuple[bytes, bytes]  # header (or whole control packet), payload
 
 
@@ -98,7 +101,8 @@ class Node:
     plenty_bytes: int | None = None  # with more than this held, memory is short; None: it never is
     held_bytes: int = 0
 
-    def of(self, kind: type) -> list[Event]:
+    def of(self, kind: type[E]) -> list[E]:
+        """Return the events of a kind."""
         return [event for event in self.events if isinstance(event, kind)]
 
 
@@ -186,13 +190,35 @@ class Network:
         sources = [f"a:{path}" for path in range(self.config.paths)] if self.knows_sources else []
         number = self.a.core.connect("b:0", sizes=(self.datagram_bytes,), sources=sources, now=self.now)
         self.run(until=lambda: len(self.b.of(PeerOpened)) > known and self.opened(number), seconds=5)
-        opened = self.b.of(PeerOpened)[-1]
-        assert isinstance(opened, PeerOpened)
-        return number, opened.peer
+        return number, self.b.of(PeerOpened)[-1].peer
 
     def opened(self, number: int) -> bool:
         """Whether this peer is open at a."""
-        return any(isinstance(event, PeerOpened) and event.peer == number for event in self.a.events)
+        return any(event.peer == number for event in self.a.of(PeerOpened))
+
+    def carry(self, sender: Node, peer: int, *, length: int, at: int = 0, seconds: float = 5.0) -> None:
+        """Post a message at one end; it completes there, and arrives at the other with the bytes at `at`."""
+        receiver = self.b if sender is self.a else self.a
+        done, arrived = len(completed(sender)), len(received(receiver))
+        sender.core.post(peer, WorkRequest(request=1, payload_offset=at, length=length))
+        self.run(until=lambda: len(completed(sender)) > done, seconds=seconds)
+        assert [each.status for each in completed(sender)[done:]] == [Status.OK]
+        (message,) = received(receiver)[arrived:]
+        assert content(receiver, message.extents) == sender.region[at : at + length].tobytes()
+
+    def carry_while_links_die(self, peer: int, *, length: int, links: Iterable[int], packets: int = 300) -> None:
+        """Post a message at a; these links die when so many packets were sent; run until it has completed."""
+        self.a.core.post(peer, WorkRequest(request=1, payload_offset=0, length=length))
+        sender = self.a.core.peer(peer).sender
+        self.run(until=lambda: sender.packets > packets, seconds=5)
+        self.dead.update(links)
+        self.run(until=lambda: bool(completed(self.a)), seconds=20)
+
+    def end_of(self, node: Node, *, seconds: float = 5.0) -> PeerEnded:
+        """Run until a peer of the node has ended; return the only end."""
+        self.run(until=lambda: bool(ended(node)), seconds=seconds)
+        (end,) = ended(node)
+        return end
 
     # -- the loop -----------------------------------------------------------------------------------------------
 
@@ -424,6 +450,12 @@ class Network:
         )
 
 
+def connected(*, seed: int = 1, **options: Any) -> tuple[Network, int, int]:
+    """Return a network of such options with an open peer, and the peer's numbers at a and at b."""
+    network = Network(seed=seed, **options)
+    return network, *network.connect()
+
+
 def context_of(packet: Packet) -> int:
     """Return the context in a packet's prefix."""
     return int.from_bytes(packet[0][8:16], "big")
@@ -441,12 +473,12 @@ def release(node: Node, message: MessageReceived, *, now: float) -> None:
 
 
 def received(node: Node) -> list[MessageReceived]:
-    return [event for event in node.events if isinstance(event, MessageReceived)]
+    return node.of(MessageReceived)
 
 
 def completed(node: Node) -> list[Completion]:
-    return [event for event in node.events if isinstance(event, Completion)]
+    return node.of(Completion)
 
 
 def ended(node: Node) -> list[PeerEnded]:
-    return [event for event in node.events if isinstance(event, PeerEnded)]
+    return node.of(PeerEnded)

@@ -38,6 +38,17 @@ LEGEND: Final = {
 """The name of an amount's type, and how it is written."""
 
 
+def with_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return what adds options to a command, in this order."""
+
+    def add(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
 def place_option(flag: str, *, variable: str, default: Path, help_text: str) -> Callable[[F], F]:
     """Return the option of a file or a directory whose place an environment variable may change."""
     return click.option(

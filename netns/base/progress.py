@@ -12,12 +12,12 @@ import os
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, RLock, Thread
 from types import TracebackType
-from typing import IO, Any, Final, Self
+from typing import IO, Final, Self
 
 REDRAW_S: Final = 1.0
 """Between two drawings on a terminal: each takes time of the cores that are being measured."""
@@ -86,7 +86,7 @@ class Progress:
     """Shows work; a context manager. `kinds`: of each part, in their order.
 
     `workers`: so many parts are done at a time, and end in any order. Not `is_counted`: who looks on need not know the
-    number of parts. Not `is_plain`: only a terminal shows anything. What others print meanwhile appears above the line.
+    number of parts. Not `is_plain`: only a terminal shows anything. What others print meanwhile, they print in `above`.
     """
 
     def __init__(
@@ -119,17 +119,10 @@ class Progress:
         self._lock = RLock()
         self._stopped = Event()
         self._thread = Thread(target=self._run, daemon=True)
-        self._redirected: list[tuple[str, IO[str]]] = []
-        self._is_mid_line = False
-        """Others have printed, and not yet the end of the line."""
 
     def __enter__(self) -> Self:
         self._began_at = self._part_at = self._clock_s()
         if self._is_live:
-            for name in ("stdout", "stderr") if self._stream in (sys.stdout, sys.stderr) else ():
-                if (stream := getattr(sys, name)).isatty():
-                    self._redirected.append((name, stream))
-                    setattr(sys, name, _Above(self, stream))
             self._draw()
         if self._is_shown:
             self._thread.start()
@@ -146,8 +139,6 @@ class Progress:
             if self._stopped.is_set():
                 return
             self._stopped.set()
-            for name, stream in self._redirected:
-                setattr(sys, name, stream)
             if self._is_live:
                 self._write(_ERASE)
 
@@ -171,15 +162,24 @@ class Progress:
             if self._left[kind] <= 0:
                 del self._left[kind]
             self._part_at, self._fraction, self._what = now, 0.0, ""
-            if self._is_live and self._workers == 1 and not (self._is_mid_line or self._stopped.is_set()):
+            if self._is_live and self._workers == 1 and not self._stopped.is_set():
                 self._draw()
 
     def say(self, line: str) -> None:
         """Print a line, above this one."""
-        if self._is_live:
-            self.above(lambda: self._write(f"{line}\n"), ends_line=True)
-        else:
+        with self.above():
             self._write(f"{line}\n")
+
+    @contextmanager
+    def above(self) -> Iterator[None]:
+        """Have whole lines printed in the block where the line is, and draw the line below them."""
+        with self._lock:
+            is_shown = self._is_live and not self._stopped.is_set()
+            if is_shown:
+                self._write(_ERASE)
+            yield
+            if is_shown:
+                self._draw()
 
     def left_s(self) -> float | None:
         """Return the time left; None when nothing is known."""
@@ -230,39 +230,6 @@ class Progress:
                 if self._stopped.is_set():
                     return
                 if self._is_live:
-                    if not self._is_mid_line:
-                        self._draw()
+                    self._draw()
                 else:
                     self._write(f"{self.text()}\n")
-
-    def above(self, write: Callable[[], Any], *, ends_line: bool) -> None:
-        """Have something printed where the line is, and draw the line below it."""
-        with self._lock:
-            if not self._is_mid_line:
-                self._write(_ERASE)
-            write()
-            self._is_mid_line = not ends_line
-            if ends_line and not self._stopped.is_set():
-                self._draw()
-
-
-class _Above:
-    """A stream of the terminal whose text appears above the line."""
-
-    def __init__(self, progress: Progress, stream: IO[str]) -> None:
-        self._progress = progress
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        """Write above the line."""
-        found: list[int] = []
-
-        def write() -> None:
-            found.append(self._stream.write(text))
-            self._stream.flush()
-
-        self._progress.above(write, ends_line=text.endswith("\n"))
-        return found[0]

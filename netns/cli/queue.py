@@ -114,45 +114,18 @@ def ls(*, ended: bool, as_json: bool, path: Path) -> None:
     if as_json:
         print_json([_data(row) for row in rows])
         return
-    shown = table(
-        "job",
-        "name",
-        "queue",
-        "priority",
-        "phase",
-        "restarts",
-        "reason",
-        "hosts",
-        text={"name", "queue", "priority", "phase", "reason", "hosts"},
-    )
+    columns = ("job", "name", "queue", "priority", "phase", "restarts", "reason", "hosts")
+    shown = table(*columns, text={*columns} - {"restarts"})
     for row in rows:
-        shown.add_row(
-            str(row.id),
-            row.name,
-            row.queue,
-            row.priority_class or "-",
-            row.phase,
-            str(row.restarts),
-            row.reason or "-",
-            ",".join(row.hosts) or "-",
-        )
+        hosts = ",".join(row.hosts)
+        own = (row.id, row.name, row.queue, row.priority_class, row.phase, row.restarts, row.reason, hosts)
+        shown.add_row(*(str(each) if each != "" else "-" for each in own))
     print_table(shown)
 
 
 def _data(row: JobRow) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "name": row.name,
-        "queue": row.queue,
-        "priority_class": row.priority_class,
-        "phase": row.phase,
-        "reason": row.reason,
-        "message": row.message,
-        "hosts": list(row.hosts),
-        "restarts": row.restarts,
-        "submitted": row.created,
-        "changed": row.changed,
-    }
+    shown = ("id", "name", "queue", "priority_class", "phase", "reason", "message", "hosts", "restarts")
+    return {name: getattr(row, name) for name in shown} | {"submitted": row.created, "changed": row.changed}
 
 
 @queue.command()
@@ -228,19 +201,8 @@ def status(*, as_json: bool, path: Path) -> None:
     if as_json:
         print_json(found)
         return
-    shown = table(
-        "queue",
-        "cohort",
-        "flavor",
-        "resource",
-        "quota",
-        "used",
-        "borrowed",
-        "running",
-        "waiting",
-        "state",
-        text={"cohort", "flavor", "resource", "state"},
-    )
+    columns = ("queue", "cohort", "flavor", "resource", "quota", "used", "borrowed", "running", "waiting", "state")
+    shown = table(*columns, text={"cohort", "flavor", "resource", "state"})
     for each in found:
         shown.add_row(*(str(each[name]) for name in each))
     print_table(shown)

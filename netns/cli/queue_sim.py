@@ -18,6 +18,17 @@ from netns.governance.trace import SHAPES, TraceJob, generated, read_trace
 
 RUNS: Final = ((True, True), (True, False), (False, True), (False, False))
 """Governance, topology."""
+COLUMNS: Final = {
+    "wait_median_s": ("wait median", "{:.0f} s"),
+    "wait_p99_s": ("p99", "{:.0f} s"),
+    "wait_mean_s": ("mean", "{:.0f} s"),
+    "utilisation_fraction": ("used", "{:.1%}"),
+    "fairness_jain": ("fairness", "{:.3f}"),
+    "preemptions": ("preempted", "{}"),
+    "between_racks_fraction": ("between racks", "{:.1%}"),
+    "never_fit": ("never fit", "{}"),
+}
+"""Of the table: heading and format, by the name in JSON."""
 
 
 @click.command()
@@ -61,33 +72,10 @@ def sim(
     if as_json:
         print_json([figures(each) for each in results])
         return
-    shown = table(
-        "governance",
-        "topology",
-        "wait median",
-        "p99",
-        "mean",
-        "used",
-        "fairness",
-        "preempted",
-        "between racks",
-        "never fit",
-        text={"topology"},
-    )
-    for each in results:
-        found = figures(each)
-        shown.add_row(
-            "on" if each.governance else "off",
-            "on" if each.topology else "off",
-            f"{found['wait_median_s']:.0f} s",
-            f"{found['wait_p99_s']:.0f} s",
-            f"{found['wait_mean_s']:.0f} s",
-            f"{each.utilisation:.1%}",
-            f"{each.fairness:.3f}",
-            str(each.preemptions),
-            f"{each.cross_rack_fraction:.1%}",
-            str(each.never_fit),
-        )
+    shown = table("governance", "topology", *(heading for heading, _ in COLUMNS.values()), text={"topology"})
+    for each in map(figures, results):
+        on = ("on" if each[name] else "off" for name in ("governance", "topology"))
+        shown.add_row(*on, *(form.format(each[name]) for name, (_, form) in COLUMNS.items()))
     print_table(shown)
     click.echo(f"{len(played)} jobs on {nodes} nodes, four times, in {time.monotonic() - started_at:.1f} s")
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from netns.governance.facts import Fact
-from netns.governance.model import Admission, Fungibility, PodSet, PodSetAdmission, Quantities, Tried, plus
+from netns.governance.model import Admission, Fungibility, PodSetAdmission, Quantities, Tried, plus
+from netns.placement.model import PlacementRequest
 from netns.placement.model import TopologyAssignment as Domains
 
 
@@ -99,7 +100,7 @@ class Attempt:
 class PodSetAssignment:
     """What a pod set could get."""
 
-    podset: PodSet
+    podset: PlacementRequest
     count: int
     requests: dict[str, int]
     flavors: dict[str, Chosen] = field(default_factory=dict)

@@ -125,8 +125,7 @@ class _Cycle:
         """The victims of this cycle."""
         self._booked: list[tuple[QuotaNode, Quantities]] = []
         self._placed: list[tuple[Workload, Admission]] = []
-        ready = state.settings.pods_ready
-        self._blocked = ready is not None and ready.block_admission and _some_not_ready(state)
+        self._blocked = state.settings.block_admission and _some_not_ready(state)
 
     def nominate(self) -> list[QueueHead]:
         """Return the heads with what each could get alone; those that are refused wait."""
@@ -149,12 +148,12 @@ class _Cycle:
 
     def process(self, entry: QueueHead) -> None:
         """Decide about one head, with what has been booked so far."""
-        fits = self._fits(entry)
+        fits, has_quota = self._fits(entry)
         overlap = any(each.workload.key in self._claimed for each in entry.targets)
         if overlap and self.state.settings.recompute_overlap:
             fits = self._reconsider(entry, without_claimed=True)
             overlap = any(each.workload.key in self._claimed for each in entry.targets)
-        elif not fits and self._lost_its_place(entry) and self.state.settings.recompute_placement:
+        elif has_quota and not fits and entry.made.mode != Mode.NO_FIT and self.state.settings.recompute_placement:
             fits = self._reconsider(entry, without_claimed=False)
         mode = entry.made.mode
         if mode == Mode.NO_FIT:
@@ -214,21 +213,15 @@ class _Cycle:
         entry.made.tried = None
         if without_claimed and entry.made.mode == Mode.FIT:
             entry.made.forced = Mode.DEFERRED
-        return self._fits(entry)
+        return self._fits(entry)[0]
 
-    def _fits(self, entry: QueueHead) -> bool:
-        """Return whether quota and places suffice once all victims, its own included, are gone."""
+    def _fits(self, entry: QueueHead) -> tuple[bool, bool]:
+        """Return whether quota and places suffice, and quota alone, once all victims, its own included, are gone."""
         node = self.state.nodes[entry.queue.name]
         gone = {**self._claimed, **{each.workload.key: each.workload for each in entry.targets}}
         with self.state.without(gone.values()):
-            return node.fits(entry.made.usage) and self._has_place(entry)
-
-    def _lost_its_place(self, entry: QueueHead) -> bool:
-        if not self.state.rooms or entry.made.mode == Mode.NO_FIT:
-            return False
-        gone = {**self._claimed, **{each.workload.key: each.workload for each in entry.targets}}
-        with self.state.without(gone.values()):
-            return self.state.nodes[entry.queue.name].fits(entry.made.usage) and not self._has_place(entry)
+            has_quota = node.fits(entry.made.usage)
+            return has_quota and self._has_place(entry), has_quota
 
     def _has_place(self, entry: QueueHead) -> bool:
         """Return whether the nodes of its placement have the room, or no placement is asked for."""
@@ -257,8 +250,7 @@ class _Cycle:
             self._wait(entry, WAITING_FOR_PREEMPTED, "PendingPreemption", text=text)
             return
         self.outcome.admitted.append(Admitted(workload.key, entry.made.admission(queue.name), entry.made.level))
-        ready = self.state.settings.pods_ready
-        self._blocked = ready is not None and ready.block_admission
+        self._blocked = self.state.settings.block_admission
 
     def _book(self, entry: QueueHead, amounts: Quantities) -> None:
         node = self.state.nodes[entry.queue.name]

@@ -72,7 +72,6 @@ class Dispatcher:
         """Do what is due, and wait a moment; return whether jobs are left."""
         now = time.time()
         self._read(now)
-        self.state.wake_due(now=now)
         outcomes = settle(self.state, now=now)
         for outcome in outcomes:
             for preempted in outcome.preempted:

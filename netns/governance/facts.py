@@ -47,47 +47,35 @@ class Fact:
     def data(self) -> dict[str, object]:
         """Return it as plain data."""
         found: dict[str, object] = {"kind": self.kind}
-        if self.flavor:
-            found["flavor"] = self.flavor
-        if self.resource:
-            found["resource"] = self.resource
-        if self.kind == "insufficient_unused":
-            found["needed"] = self.needed
-        if self.kind == "exceeds_maximum":
-            found |= {"assumed": self.assumed, "request": self.request, "maximum": self.maximum}
+        amounts = _AMOUNTS.get(self.kind, ())
+        for name in ("flavor", "resource", *amounts, "text"):
+            value = getattr(self, name)
+            if value or name in amounts:
+                found[name] = value
         if self.taint is not None:
             found |= {"key": self.taint.key, "value": self.taint.value, "effect": self.taint.effect}
-        if self.text:
-            found["text"] = self.text
         return found
 
     def __str__(self) -> str:
-        match self.kind:
-            case "insufficient_unused":
-                needed = amount_text(self.resource, self.needed)
-                return f"insufficient unused quota for {self.resource} in flavor {self.flavor}, {needed} more needed"
-            case "exceeds_maximum":
-                assumed, request, maximum = (
-                    amount_text(self.resource, each) for each in (self.assumed, self.request, self.maximum)
-                )
-                return (
-                    f"insufficient quota for {self.resource} in flavor {self.flavor}, previously considered podsets "
-                    f"requests ({assumed}) + current podset request ({request}) > maximum capacity ({maximum})"
-                )
-            case "untolerated_taint":
-                return f"untolerated taint {self.taint} in flavor {self.flavor}"
-            case "node_affinity":
-                return f"flavor {self.flavor} doesn't match node affinity"
-            case "not_provided":
-                return f"flavor {self.flavor} does not provide resource {self.resource}"
-            case "resource_unavailable":
-                return f"resource {self.resource} unavailable in ClusterQueue"
-            case "flavor_not_found":
-                return f"flavor {self.flavor} not found"
-            case "not_nominated":
-                return f"skipping flavor {self.flavor} as it was not nominated for resource {self.resource}"
-            case _:
-                return self.text
+        amounts = {name: amount_text(self.resource, getattr(self, name)) for name in _AMOUNTS.get(self.kind, ())}
+        if self.kind not in _TEXTS:
+            return self.text
+        return _TEXTS[self.kind].format(f=self.flavor, r=self.resource, taint=self.taint, **amounts)
+
+
+_AMOUNTS: Final = {"insufficient_unused": ("needed",), "exceeds_maximum": ("assumed", "request", "maximum")}
+_TEXTS: Final = {
+    "insufficient_unused": "insufficient unused quota for {r} in flavor {f}, {needed} more needed",
+    "exceeds_maximum": "insufficient quota for {r} in flavor {f}, previously considered podsets requests ({assumed}) "
+    "+ current podset request ({request}) > maximum capacity ({maximum})",
+    "untolerated_taint": "untolerated taint {taint} in flavor {f}",
+    "node_affinity": "flavor {f} doesn't match node affinity",
+    "not_provided": "flavor {f} does not provide resource {r}",
+    "resource_unavailable": "resource {r} unavailable in ClusterQueue",
+    "flavor_not_found": "flavor {f} not found",
+    "not_nominated": "skipping flavor {f} as it was not nominated for resource {r}",
+}
+"""Kueue's words by kind; of `topology` they are the text."""
 
 
 def amount_text(resource: str, amount: int) -> str:

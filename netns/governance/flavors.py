@@ -27,7 +27,6 @@ from netns.governance.model import (
     UNLIMITED,
     ClusterQueue,
     FlavorResource,
-    PodSet,
     ResourceFlavor,
     ResourceGroup,
     Tried,
@@ -42,7 +41,7 @@ from netns.governance.topology import place_by_topology, why_not_topology
 from netns.inventory.nodes import PODS
 from netns.inventory.nodes import Node as Host
 from netns.placement.matching import AFFINITY, SELECTOR, why_not
-from netns.placement.model import Affinity, Term
+from netns.placement.model import Affinity, PlacementRequest, Term
 
 Nominated = Mapping[str, Mapping[str, str]]
 """Flavors by pod set and resource."""
@@ -89,7 +88,7 @@ class Search:
         made.tried = self._tried(made)
         return made
 
-    def _podset(self, podset: PodSet, count: int | None) -> PodSetAssignment:
+    def _podset(self, podset: PlacementRequest, count: int | None) -> PodSetAssignment:
         count = self.workload.count_of(podset) if count is None else count
         requests = {resource: min(amount * count, UNLIMITED) for resource, amount in podset.requests.items()}
         if self.queue.group_of(PODS) is not None:
@@ -236,23 +235,16 @@ class Search:
     def _tried(self, made: FlavorAssignment) -> Tried:
         return Tried(
             tuple({res: chosen.tried for res, chosen in each.flavors.items()} for each in made.podsets),
-            self.state.generation,
-            self.state.cycles,
             shape(self.workload, self.state.settings),
         )
 
 
 def still_valid(tried: Tried, state: State, workload: Workload) -> bool:
     """Return whether a search goes on where it ended."""
-    if state.settings.keep_scan:
-        if tried.shape != shape(workload, state.settings):
-            return False
-        if state.cycles - tried.cycle <= 1:
-            return True
-    return state.generation <= tried.generation
+    return not state.settings.keep_scan or tried.shape == shape(workload, state.settings)
 
 
-def _pod_mismatch(podset: PodSet, flavor: ResourceFlavor) -> Fact | None:
+def _pod_mismatch(podset: PlacementRequest, flavor: ResourceFlavor) -> Fact | None:
     """Return why a pod may not run on the flavor's nodes, looking only at the labels that the flavor has."""
     keys = flavor.node_labels.keys()
     selector = {key: value for key, value in podset.node_selector.items() if key in keys}

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain, repeat
 
-from netns.governance.model import Admission, PodSet, Workload
+from netns.governance.model import Admission, Workload
 from netns.placement.job import Job
 
 
 def workload_of(job: Job, key: str, *, queue: str, priority: int = 0, created: float = 0.0) -> Workload:
     """Return a job as the scheduler sees it: its ranks, and their leader if there is one."""
-    podsets = tuple(
-        PodSet(
-            request.name,
-            request.count,
-            request.requests,
-            node_selector=request.node_selector,
-            affinity=request.affinity,
-            tolerations=request.tolerations,
-            group=request.group,
-            topology=None if request.mode == "unconstrained" else request,
-        )
-        for request in job.requests()
-    )
+    podsets = tuple(replace(each, mode="implied") if each.mode == "unconstrained" else each for each in job.requests())
     return Workload(key, queue=queue, podsets=podsets, priority=priority, created=created, uid=key)
 
 

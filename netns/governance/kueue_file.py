@@ -30,14 +30,13 @@ from netns.governance.model import (
     ResourceFlavor,
     ResourceGroup,
 )
-from netns.governance.settings import BOTH_STRATEGIES, GATES, PodsReady, Settings
+from netns.governance.settings import BOTH_STRATEGIES, GATES, Settings
 from netns.inventory.nodes import Effect, Taint
 from netns.inventory.quantity import parse_quantity
 from netns.placement.model import Expression, Toleration
 
 WANTED: Final = "holds no mapping; give objects of Kueue, or HyperPod's ClusterSchedulerConfig and ComputeQuota"
 _SEPARATOR: Final = re.compile(rb"^---(?:[ \t].*)?$", re.MULTILINE)
-_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class _Object(BaseModel):
@@ -52,22 +51,12 @@ class _Open(_Object):
 
 def _weight(value: Any) -> Any:
     try:
-        found = parse_quantity(value, resource="cpu") / 1000
+        return parse_quantity(value, resource="cpu") / 1000
     except QuantityError as error:
         raise ValueError(f"{value!r} is no weight") from error
-    return found
-
-
-def _duration(value: Any) -> Any:
-    """Read Go's durations: 1h30m, 90s."""
-    parts = re.findall(r"([0-9.]+)(ms|s|m|h)", value) if isinstance(value, str) else []
-    if not parts or "".join(a + b for a, b in parts) != value:
-        raise ValueError(f"{value!r} is no duration (for example 5m or 1h30m)")
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 
 Weight = Annotated[float, BeforeValidator(_weight)]
-Seconds = Annotated[float, BeforeValidator(_duration)]
 Policy = Literal["None", "Hold", "HoldAndDrain"]
 
 
@@ -78,12 +67,6 @@ class _Metadata(_Open):
 
 class _FairSharing(_Object):
     weight: Weight = 1.0
-
-    @model_validator(mode="after")
-    def _sensible(self) -> _FairSharing:
-        if self.weight < 0:
-            raise ValueError("weight: less than 0")
-        return self
 
 
 class _Resource(_Object):
@@ -301,19 +284,9 @@ class _Fair(_Open):
     )
 
 
-class _Requeuing(_Open):
-    timestamp: Literal["Eviction", "Creation"] = "Eviction"
-    backoff_limit_count: int | None = None
-    backoff_base_seconds: int = 60
-    backoff_max_seconds: int = 3600
-
-
 class _WaitForPodsReady(_Open):
     enable: bool = True
-    timeout: Seconds = 300.0
-    recovery_timeout: Seconds = 0.0
     block_admission: bool = False
-    requeuing_strategy: _Requeuing = _Requeuing()
 
 
 class _Document(_Open):
@@ -426,19 +399,7 @@ def _settings(document: _Document) -> Settings:
             raise GovernanceError("fairSharing.preemptionStrategies: give one, or LessThanOrEqualToFinalShare first")
         found = replace(found, fair_sharing=fair.preemption_strategies or BOTH_STRATEGIES, preemptors_first=True)
     if ready is not None and ready.enable:
-        again = ready.requeuing_strategy
-        found = replace(
-            found,
-            requeue_by=again.timestamp,
-            pods_ready=PodsReady(
-                ready.timeout,
-                ready.recovery_timeout,
-                again.backoff_base_seconds,
-                again.backoff_max_seconds,
-                again.backoff_limit_count,
-                ready.block_admission,
-            ),
-        )
+        found = replace(found, block_admission=ready.block_admission)
     gates: dict[str, Any] = {GATES[gate]: on for gate, on in document.feature_gates.items() if gate in GATES}
     return replace(found, **gates)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from netns.inventory.nodes import Taint
-from netns.placement.model import Affinity, Expression, PlacementRequest, Toleration, TopologyAssignment
+from netns.placement.model import Expression, PlacementRequest, Toleration, TopologyAssignment
 
 UNLIMITED: Final = 2**63 - 1
 """No limit; what is added to it, or taken from it, changes nothing."""
@@ -137,29 +137,6 @@ class LocalQueue:
 
 
 @dataclass(frozen=True, slots=True)
-class PodSet:
-    """Pods of one kind."""
-
-    name: str = "main"
-    count: int = 1
-    requests: Mapping[str, int] = field(default_factory=dict)
-    """Of one pod."""
-
-    min_count: int | None = None
-    """The fewest to start with (partial admission); None: all."""
-
-    limits: Mapping[str, int] = field(default_factory=dict)
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    affinity: Affinity | None = None
-    tolerations: tuple[Toleration, ...] = ()
-    group: str | None = None
-    """Pod sets of one group get one result (podSetGroupName)."""
-
-    topology: PlacementRequest | None = None
-    """How close the pods must be; its count and requests are not read. None: not asked."""
-
-
-@dataclass(frozen=True, slots=True)
 class PodSetAdmission:
     """What a pod set got."""
 
@@ -198,8 +175,6 @@ class Tried:
     indexes: tuple[Mapping[str, int], ...]
     """By pod set and resource, the last flavor looked at; -1: it was the last of its group."""
 
-    generation: int
-    cycle: int
     shape: object
 
     @property
@@ -218,7 +193,7 @@ class Workload:
     queue: str = ""
     """The key of its local queue."""
 
-    podsets: tuple[PodSet, ...] = ()
+    podsets: tuple[PlacementRequest, ...] = ()
     priority: int = 0
     created: float = 0.0
     uid: str = ""
@@ -232,7 +207,6 @@ class Workload:
     checks: Mapping[str, str] = field(default_factory=dict)
     """The states of its admission checks."""
 
-    requeue_count: int = 0
     requeue_at: float | None = None
     tried: Tried | None = None
     queue_usage: float | None = None
@@ -260,7 +234,7 @@ class Workload:
         """Whether quota is reserved for it."""
         return self.admission is not None and self.has("QuotaReserved")
 
-    def count_of(self, podset: PodSet) -> int:
+    def count_of(self, podset: PlacementRequest) -> int:
         """Return its pods that have not ended."""
         return podset.count - self.reclaimable.get(podset.name, 0)
 

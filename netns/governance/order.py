@@ -50,8 +50,8 @@ def shape(workload: Workload, settings: Settings) -> object:
         tuple(
             (
                 each.name, workload.count_of(each), each.min_count, tuple(sorted(each.requests.items())),
-                tuple(sorted(each.node_selector.items())), each.affinity, each.tolerations, each.group, each.topology
-                and (each.topology.mode, each.topology.level, each.topology.slices),
+                tuple(sorted(each.node_selector.items())), each.affinity, each.tolerations, each.group, each.mode,
+                each.level, each.slices,
             )
             for each in workload.podsets
         ),

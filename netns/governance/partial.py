@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from netns.governance.model import PodSet
+from netns.placement.model import PlacementRequest
 
 T = TypeVar("T")
 
 
-def largest_counts(podsets: Sequence[PodSet], fits: Callable[[list[int]], T | None]) -> T | None:
+def largest_counts(podsets: Sequence[PlacementRequest], fits: Callable[[list[int]], T | None]) -> T | None:
     """Return what `fits` returns for the largest counts for which it is not None; None if there are none.
 
     Step k of D takes k/D of what each pod set can do without; the smallest k that fits is found by halving.

@@ -15,7 +15,6 @@ from netns.governance.model import (
     Cohort,
     Fungibility,
     LocalQueue,
-    PodSet,
     PodSetAdmission,
     Preemption,
     Quantities,
@@ -28,7 +27,7 @@ from netns.governance.model import (
 from netns.governance.settings import GATES, Settings, UsageSharing
 from netns.governance.state import State, boost_of
 from netns.inventory.nodes import Taint
-from netns.placement.model import Affinity, Expression, Term, Toleration
+from netns.placement.model import Affinity, Expression, PlacementRequest, Term, Toleration
 
 Data = Mapping[str, Any]
 
@@ -168,27 +167,25 @@ def workload_of(data: Data) -> Workload:
         },
         reclaimable=_reclaimable(data.get("reclaimable")),
         checks={each["name"]: each["state"] for each in data.get("admission_checks") or ()},
-        requeue_count=requeue.get("count") or 0,
         requeue_at=requeue.get("at"),
         queue_usage=data.get("local_queue_usage"),
     )
 
 
-def podset_of(data: Data) -> PodSet:
+def podset_of(data: Data) -> PlacementRequest:
     """Return a pod set."""
     required = data.get("required_affinity")
-    return PodSet(
+    terms = None if required is None else tuple(Term(tuple(_expression(each) for each in term)) for term in required)
+    return PlacementRequest(
         data["name"],
         data["count"],
         data.get("requests") or {},
-        data.get("min_count"),
-        data.get("limits") or {},
-        data.get("node_selector") or {},
-        None
-        if required is None
-        else Affinity(required=tuple(Term(tuple(_expression(each) for each in term)) for term in required)),
-        _tolerations(data),
-        data.get("group"),
+        node_selector=data.get("node_selector") or {},
+        tolerations=_tolerations(data),
+        affinity=None if terms is None else Affinity(required=terms),
+        group=data.get("group"),
+        min_count=data.get("min_count"),
+        limits=data.get("limits") or {},
     )
 
 

@@ -159,7 +159,7 @@ def _queue_heads(question: Data) -> Answer:
 def _requeue(question: Data) -> Answer:
     indexes = question.get("last_tried_flavor_index")
     rows = [{"": indexes}] if isinstance(indexes, int) else [indexes] if isinstance(indexes, Mapping) else indexes
-    tried = None if rows is None else Tried(tuple(rows), 0, 0, None)
+    tried = None if rows is None else Tried(tuple(rows), None)
     reason, strategy = question["reason"], question["strategy"]
     return {
         "inadmissible": not stays(reason, strategy=strategy, tried=tried),

@@ -24,23 +24,6 @@ class UsageSharing:
 
 
 @dataclass(frozen=True, slots=True)
-class PodsReady:
-    """What happens to an admitted workload whose pods do not become ready (waitForPodsReady)."""
-
-    timeout_s: float = 300
-    recovery_timeout_s: float = 0
-    """From the loss of readiness; 0: none."""
-
-    backoff_base_s: float = 60
-    backoff_max_s: float = 3600
-    backoff_limit: int | None = None
-    """After so many evictions the workload is deactivated; None: never."""
-
-    block_admission: bool = False
-    """Nothing is admitted while an admitted workload is not ready."""
-
-
-@dataclass(frozen=True, slots=True)
 class Settings:
     """The defaults are those of Kueue 0.19."""
 
@@ -48,7 +31,9 @@ class Settings:
     """The preemption strategies; None: classical, without fair sharing."""
 
     usage_sharing: UsageSharing | None = None
-    pods_ready: PodsReady | None = None
+    block_admission: bool = False
+    """Nothing is admitted while an admitted workload is not ready (waitForPodsReady.blockAdmission)."""
+
     requeue_by: Literal["Eviction", "Creation"] = "Eviction"
     """The place in the queue of a workload evicted by PodsReadyTimeout."""
 

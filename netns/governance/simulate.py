@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
 from sys import intern
@@ -24,7 +24,6 @@ from netns.governance.model import (
     ClusterQueue,
     Fungibility,
     LocalQueue,
-    PodSet,
     Preemption,
     Quota,
     ResourceFlavor,
@@ -145,8 +144,8 @@ class GovernanceSimulation:
 
     def _submit(self, key: str, job: TraceJob, now: float) -> None:
         ranks, gpus = max(1, -(-job.gpus // NODE_GPUS)), min(job.gpus, NODE_GPUS)
-        request = PlacementRequest(mode="preferred", level=RACK) if self._topology else None
-        podset = PodSet("main", ranks, {GPU: gpus}, topology=request)
+        asked = PlacementRequest("main", ranks, {GPU: gpus})
+        podset = replace(asked, mode="preferred", level=RACK) if self._topology else asked
         self._state.submit(
             Workload(key, queue=f"{job.team}/jobs", podsets=(podset,), priority=job.priority, created=now, uid=key),
             now=now,

@@ -18,7 +18,7 @@ from netns.governance.model import (
     Workload,
     WorkloadCondition,
 )
-from netns.governance.order import BOOST, may_requeue
+from netns.governance.order import BOOST
 from netns.governance.pending import Line
 from netns.governance.quota import build
 from netns.governance.room import Room
@@ -75,9 +75,6 @@ class State:
         """Those that hold quota, by queue and by what they use (candidates.py)."""
         self.lines = {name: Line(queue, settings) for name, queue in self.queues.items()}
         self.ledger = None if settings.usage_sharing is None else UsageLedger(settings.usage_sharing)
-        self.generation = 1
-        """Rises with each change of quotas."""
-        self.cycles = 0
 
     def queue_of(self, workload: Workload) -> ClusterQueue | None:
         """Return the cluster queue that a workload waits in."""
@@ -161,14 +158,6 @@ class State:
             admits = partial(self.admits_namespace, self.queues[name])
             woken += self.lines[name].unpark(now=now, admits=admits)
         return woken
-
-    def wake_due(self, *, now: float) -> None:
-        """Bring back those whose backoff has ended."""
-        for line in self.lines.values():
-            for workload in [each for each in line.parked.values() if each.requeue_at is not None]:
-                if may_requeue(workload, now):
-                    workload.requeue_at = None
-                    line.add(workload, now=now)
 
     def reorder(self, queue: str) -> None:
         """Forget in which order those of a queue are preempted: one has come, gone or changed."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from netns.base.files import locked_file, write_whole
 from netns.base.yaml_file import mapping_of, validated
@@ -34,7 +34,10 @@ CREATE TABLE IF NOT EXISTS used (
 CREATE TABLE IF NOT EXISTS drained (queue TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS cluster (file TEXT PRIMARY KEY, content BLOB NOT NULL);
 """
-_NAMES: Final = "id, name, queue, class, created, job, phase, reason, message, hosts, restarts, cancelled, changed"
+_COLUMNS: Final = (
+    "id, name, queue, class AS priority_class, created, job AS content, phase, reason, message, hosts, restarts, "
+    "cancelled, changed"
+)
 _DIGITS: Final = 18
 """Of a number that SQLite can hold."""
 _BUSY_S: Final = 30.0
@@ -73,6 +76,7 @@ class JobStore:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._base = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
+            self._base.row_factory = sqlite3.Row
             self._base.execute("PRAGMA journal_mode = WAL")
             self._base.execute("PRAGMA synchronous = FULL")
             self._base.executescript(_SCHEMA)
@@ -116,12 +120,12 @@ class JobStore:
     def rows(self, *, live: bool = False) -> list[JobRow]:
         """Return the jobs in the order of their submission; `live`: those that have not ended."""
         where = "WHERE phase IN ('pending', 'running', 'stopping')" if live else ""
-        return [_row(each) for each in self._base.execute(f"SELECT {_NAMES} FROM jobs {where} ORDER BY id")]  # noqa: S608 - constants
+        return [_row(each) for each in self._base.execute(f"SELECT {_COLUMNS} FROM jobs {where} ORDER BY id")]  # noqa: S608 - constants
 
     def find(self, name: str) -> JobRow:
         """Return the latest job of a name, or with a number. Raises GovernanceError."""
         found = self._base.execute(
-            f"SELECT {_NAMES} FROM jobs WHERE name = ? OR id = ? ORDER BY id DESC LIMIT 1",  # noqa: S608 - a constant
+            f"SELECT {_COLUMNS} FROM jobs WHERE name = ? OR id = ? ORDER BY id DESC LIMIT 1",  # noqa: S608 - a constant
             (name, int(name) if name.isdecimal() and len(name) < _DIGITS else -1),
         ).fetchone()
         if found is not None:
@@ -247,23 +251,11 @@ def _job(content: bytes) -> Job:
     return validated(Job, mapping_of(content, error=JobError, wanted=WANTED), error=JobError)
 
 
-def _row(found: tuple[Any, ...]) -> JobRow:
-    (
-        number,
-        name,
-        queue,
-        priority_class,
-        created,
-        content,
-        phase,
-        reason,
-        message,
-        hosts,
-        restarts,
-        cancelled,
-        changed,
-    ) = found
-    return JobRow(
-        number, name, queue, priority_class, created, content, _job(content), phase, reason, message,
-        tuple(json.loads(hosts)), restarts, bool(cancelled), changed,
-    )  # fmt: skip
+def _row(found: sqlite3.Row) -> JobRow:
+    values = dict(found)
+    made = {
+        "job": _job(values["content"]),
+        "hosts": tuple(json.loads(values["hosts"])),
+        "cancelled": bool(values["cancelled"]),
+    }
+    return JobRow(**values | made)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from netns.governance.assignment import FlavorAssignment, Mode, PodSetAssignment
 from netns.governance.facts import TOPOLOGY_FAILED, Fact
-from netns.governance.model import ClusterQueue, PodSet, ResourceFlavor, ResourceGroup
+from netns.governance.model import ClusterQueue, ResourceFlavor, ResourceGroup
 from netns.governance.state import State
 from netns.inventory.nodes import PODS
 from netns.placement.model import PlacementRequest, Unplaceable
@@ -25,10 +25,10 @@ def topology_only(state: State, queue: ClusterQueue) -> bool:
 
 
 def why_not_topology(
-    state: State, queue: ClusterQueue, podset: PodSet, flavor: ResourceFlavor, group: ResourceGroup
+    state: State, queue: ClusterQueue, podset: PlacementRequest, flavor: ResourceFlavor, group: ResourceGroup
 ) -> str | None:
     """Return why a flavor is not for a pod set, by whether the one asks for a topology and the other has one."""
-    if podset.topology is None:
+    if podset.mode == "implied":
         if flavor.topology is None or topology_only(state, queue):
             return None
         return f'Flavor "{flavor.name}" supports only TopologyAwareScheduling'
@@ -39,7 +39,7 @@ def why_not_topology(
     room = state.rooms.get(flavor.name)
     if room is None:
         return f'Flavor "{flavor.name}" information missing in TAS cache'
-    wanted = (podset.topology.level, *(each.level for each in podset.topology.slices))
+    wanted = (podset.level, *(each.level for each in podset.slices))
     if any(level is not None and level not in room.levels for level in wanted):
         return f'Flavor "{flavor.name}" does not contain the requested level'
     return None
@@ -106,7 +106,7 @@ def _asked(state: State, queue: ClusterQueue, made: FlavorAssignment) -> list[Po
     return [
         each
         for each in made.podsets
-        if (each.podset.topology is not None or implied) and _flavor(state, each) in state.rooms
+        if (each.podset.mode != "implied" or implied) and _flavor(state, each) in state.rooms
     ]
 
 
@@ -120,14 +120,5 @@ def _with_topology(state: State, names: Iterable[str]) -> Iterator[str]:
 
 
 def _request(podset: PodSetAssignment) -> PlacementRequest:
-    asked = podset.podset.topology or PlacementRequest(mode="implied")
-    return replace(
-        asked,
-        name=podset.podset.name,
-        count=podset.count,
-        requests={name: amount for name, amount in podset.podset.requests.items() if name != PODS},
-        node_selector=podset.podset.node_selector,
-        tolerations=podset.podset.tolerations,
-        affinity=podset.podset.affinity,
-        group=podset.podset.group,
-    )
+    requests = {name: amount for name, amount in podset.podset.requests.items() if name != PODS}
+    return replace(podset.podset, count=podset.count, requests=requests)

@@ -1,13 +1,12 @@
 """What local queues have used lately, for admission fair sharing: a moving average of each.
 
-At each sampling: new = (1 - alpha) * old + alpha * current, alpha = 1 - 0.5 ** (interval / half-life). A reservation
-adds alpha * request at once, so that a queue cannot send many before the next sampling. (Kueue: KEP 4136.)
+A reservation adds alpha * request, alpha = 1 - 0.5 ** (interval / half-life), so that a queue cannot send many before
+the next sampling, which is the caller's. (Kueue: KEP 4136.)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from netns.governance.model import Workload
 from netns.governance.settings import UsageSharing
@@ -19,21 +18,11 @@ class UsageLedger:
     def __init__(self, sharing: UsageSharing) -> None:
         self.sharing = sharing
         self.used: dict[str, dict[str, float]] = {}
-        self.sampled_at: dict[str, float] = {}
-
-    def sample(self, queue: str, current: Mapping[str, float], *, now: float) -> None:
-        """Take note of what a local queue uses now."""
-        interval_s = now - self.sampled_at.get(queue, now - self.sharing.sampling_s)
-        alpha, old = self._alpha(interval_s), self.used.get(queue, {})
-        self.used[queue] = {
-            resource: (1 - alpha) * old.get(resource, 0) + alpha * current.get(resource, 0)
-            for resource in {*old, *current}
-        }
-        self.sampled_at[queue] = now
 
     def reserve(self, workload: Workload) -> None:
         """Add the penalty of a reservation."""
-        alpha, used = self._alpha(self.sharing.sampling_s), self.used.setdefault(workload.queue, {})
+        half_life_s, used = self.sharing.half_life_s, self.used.setdefault(workload.queue, {})
+        alpha = 0.0 if half_life_s == 0 else 1 - 0.5 ** (self.sharing.sampling_s / half_life_s)
         for podset in workload.podsets:
             for resource, amount in podset.requests.items():
                 used[resource] = used.get(resource, 0) + alpha * amount * workload.count_of(podset)
@@ -41,7 +30,6 @@ class UsageLedger:
     def forget(self, queue: str) -> None:
         """Drop a local queue."""
         self.used.pop(queue, None)
-        self.sampled_at.pop(queue, None)
 
     def value(self, queue: str, *, weight: float) -> float:
         """Return one number: the weighted sum of its resources, by the queue's weight. CPU counts in cores."""
@@ -55,7 +43,3 @@ class UsageLedger:
             )
             / weight
         )
-
-    def _alpha(self, interval_s: float) -> float:
-        half_life_s = self.sharing.half_life_s
-        return 0.0 if half_life_s == 0 else 1 - 0.5 ** (interval_s / half_life_s)

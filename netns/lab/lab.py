@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from netns.backends.choice import Wanted, choose_backend, require_root
 from netns.backends.kernel.capabilities import missing
-from netns.backends.kernel.netlink import apply, interface_statistics, netem_statistics
+from netns.backends.kernel.netlink import apply, sent_statistics
 from netns.backends.relay.client import request
 from netns.errors import BackendError, OutdatedError
 from netns.lab.builder import build, dismantle, problems
@@ -235,18 +235,15 @@ class Lab:
 
     def counters(self) -> dict[str, LinkCounters]:
         """Return the counters of each direction of each link since it was built, the drops of its shape included."""
-        interfaces = {node: interface_statistics(self.netns(node)) for node in self.topology.nodes}
+        sent = {node: sent_statistics(self.netns(node)) for node in self.topology.nodes}
         found = {
             link.name: {
-                "ab": _sent(interfaces[link.a][link.b], to_host=link.b in self.topology.hosts),
-                "ba": _sent(interfaces[link.b][link.a], to_host=link.a in self.topology.hosts),
+                "ab": _on_the_link(sent[link.a][link.b], to_host=link.b in self.topology.hosts),
+                "ba": _on_the_link(sent[link.b][link.a], to_host=link.a in self.topology.hosts),
             }
             for link in self.topology.links
         }
-        shaped = self._relayed() if self.backend == "relay" else self._queued()
-        for name, directions in shaped.items():
-            found[name] |= directions
-        return found
+        return found | self._relayed()
 
     def relay_status(self) -> dict[str, Any] | None:
         """The relay's cpu_seconds, tap_drops, late_mean_us, late_total_us and late_max_us; None without a relay."""
@@ -286,8 +283,8 @@ class Lab:
                 switch.name: {"netns": self.netns(switch.name), "tier": switch.tier} for switch in topology.switches
             },
             "links": self._link_states(),
-            "relay": self._state.relay and self._state.relay.to_dict(),
-            "owner": self._state.owner and self._state.owner.to_dict(),
+            "relay": self._state.relay and asdict(self._state.relay),
+            "owner": self._state.owner and asdict(self._state.owner),
             "processes": [
                 {"pid": process.pid, "command": process.command, "netns": netns}
                 for process, netns in processes_in(self._state.namespaces).items()
@@ -361,16 +358,6 @@ class Lab:
             for name, directions in links.items()
         }
 
-    def _queued(self) -> dict[str, LinkCounters]:
-        """Return the netem counters of the shaped directions."""
-        found: dict[str, LinkCounters] = {}
-        for link in self.topology.links:
-            if link.shaped:
-                a, b = netem_statistics(self.netns(link.a)), netem_statistics(self.netns(link.b))
-                ends = (("ab", a.get(link.b)), ("ba", b.get(link.a)))
-                found[link.name] = {direction: counters for direction, counters in ends if counters}
-        return found
-
 
 def edit_shapes(
     lab: Lab,
@@ -392,12 +379,8 @@ def edit_shapes(
         return
 
 
-def _sent(statistics: Mapping[str, int], *, to_host: bool) -> Counters:
+def _on_the_link(sent: Counters, *, to_host: bool) -> Counters:
     """What an interface sent. To a host, whose end has GRO, veth counts bytes without the Ethernet header."""
-    packets = statistics["tx_packets"]
-    uncounted = packets * ETHERNET_HEADER_BYTES if to_host else 0
-    return {
-        "packets": packets,
-        "bytes": statistics["tx_bytes"] + uncounted,
-        "dropped": statistics["tx_dropped"],
-    }
+    if to_host and "queued" not in sent:
+        return sent | {"bytes": sent["bytes"] + sent["packets"] * ETHERNET_HEADER_BYTES}
+    return sent

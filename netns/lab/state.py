@@ -17,7 +17,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -66,17 +66,7 @@ class LabState:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record for JSON."""
-        return {
-            "topology": self.topology.to_dict(),
-            "backend": self.backend,
-            "reason": self.reason,
-            "phase": self.phase,
-            "namespaces": list(self.namespaces),
-            "relay": self.relay and self.relay.to_dict(),
-            "owner": self.owner and self.owner.to_dict(),
-            "capture_processes": [process.to_dict() for process in self.capture_processes],
-            "notes": list(self.notes),
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> LabState:
@@ -85,17 +75,15 @@ class LabState:
         def process(fields: Mapping[str, int] | None) -> ProcessIdentity | None:
             return None if fields is None else ProcessIdentity(**fields)
 
-        return cls(
-            topology=Topology.from_dict(values["topology"]),
-            backend=values["backend"],
-            reason=values["reason"],
-            phase=values["phase"],
-            namespaces=tuple(values["namespaces"]),
-            relay=process(values["relay"]),
-            owner=process(values["owner"]),
-            capture_processes=tuple(ProcessIdentity(**fields) for fields in values["capture_processes"]),
-            notes=tuple(values["notes"]),
-        )
+        made = {
+            "topology": Topology.from_dict(values["topology"]),
+            "namespaces": tuple(values["namespaces"]),
+            "relay": process(values["relay"]),
+            "owner": process(values["owner"]),
+            "capture_processes": tuple(ProcessIdentity(**each) for each in values["capture_processes"]),
+            "notes": tuple(values["notes"]),
+        }
+        return cls(**{**values, **made})
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,12 @@ class PlacementRequest:
     previous: TopologyAssignment | None = None
     """For a workload that grows or shrinks: its current assignment."""
 
+    min_count: int | None = None
+    """The fewest that governance may start with (partial admission); None: all."""
+
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """What governance refuses one pod to request more than."""
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:

@@ -25,7 +25,7 @@ from typing import Final
 
 from netns.errors import TopologyError
 from netns.netem.shape import DerivedLimit, Shape
-from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Switch, Topology, check_size
+from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Switch, Topology, check_range, check_size, hosts_of_leaves
 
 PORT_BUFFER_PACKETS: Final = 16
 """144 kB at MTU 9000: about the share of a port in the memory of a shallow-buffered switch."""
@@ -98,7 +98,7 @@ def clos(
         ("aggregations_per_block", aggregations_per_block),
         ("spines", spines),
     ):
-        _check_count(key, value, low=1)
+        check_range(key, value, low=1, high=MOST)
     racks = _racks(hosts_per_leaf, blocks=blocks, leaves_per_block=leaves_per_block)
     hosts_count = sum(count for _, count in racks)
     uplinks = len(racks) * aggregations_per_block + blocks * aggregations_per_block * spines
@@ -134,23 +134,9 @@ def _racks(
     hosts_per_leaf: int | list[int] | tuple[int, ...], *, blocks: int, leaves_per_block: int
 ) -> list[tuple[int, int]]:
     """Return for each rack its block and its number of hosts."""
-    leaves = blocks * leaves_per_block
-    if not isinstance(hosts_per_leaf, list | tuple):
-        _check_count("hosts_per_leaf", hosts_per_leaf, low=1)
-        hosts_per_leaf = (hosts_per_leaf,) * leaves
-    if len(hosts_per_leaf) != leaves:
-        raise TopologyError(
-            f"hosts_per_leaf: {len(hosts_per_leaf)} numbers for {leaves} leaves; give one for each, or one for all"
-        )
-    for index, count in enumerate(hosts_per_leaf):
-        _check_count(f"hosts_per_leaf[{index}]", count, low=0)
-    racks = [(index // leaves_per_block, count) for index, count in enumerate(hosts_per_leaf) if count]
+    counts = hosts_of_leaves(hosts_per_leaf, leaves=blocks * leaves_per_block, least=0)
+    racks = [(index // leaves_per_block, count) for index, count in enumerate(counts) if count]
     for block in range(blocks):
         if all(block != each for each, _ in racks):
             raise TopologyError(f"hosts_per_leaf: block {block + 1} has no hosts; leave it out or give it some")
     return racks
-
-
-def _check_count(key: str, value: object, *, low: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= MOST:
-        raise TopologyError(f"{key}: {value!r} is not an integer between {low} and {MOST}")

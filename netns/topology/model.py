@@ -18,7 +18,7 @@ default of 1000 packets would be a queue of 288 ms at 250 Mbit/s and MTU 9000.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Final, Literal, get_args
@@ -206,25 +206,7 @@ class Topology:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the topology for JSON; `from_dict` is the inverse."""
-        return {
-            "name": self.name,
-            "mtu": self.mtu,
-            "seed": self.seed,
-            "hosts": list(self.hosts),
-            "switches": [{"name": switch.name, "tier": switch.tier} for switch in self.switches],
-            "links": [
-                {
-                    "a": link.a,
-                    "b": link.b,
-                    "shape_ab": link.shape_ab and link.shape_ab.to_dict(),
-                    "shape_ba": link.shape_ba and link.shape_ba.to_dict(),
-                }
-                for link in self.links
-            ],
-            "captures": [asdict(capture) for capture in self.captures],
-            "ipv6": self.ipv6,
-            "ecmp": self.ecmp,
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Topology:
@@ -233,19 +215,15 @@ class Topology:
         def shape(fields: Mapping[str, Any] | None) -> Shape | None:
             return None if fields is None else Shape.from_dict(fields)
 
-        return cls(
-            name=values["name"],
-            mtu=values["mtu"],
-            seed=values["seed"],
-            hosts=tuple(values["hosts"]),
-            switches=tuple(Switch(**switch) for switch in values["switches"]),
-            links=tuple(
-                Link(link["a"], link["b"], shape(link["shape_ab"]), shape(link["shape_ba"])) for link in values["links"]
+        made = {
+            "hosts": tuple(values["hosts"]),
+            "switches": tuple(Switch(**each) for each in values["switches"]),
+            "links": tuple(
+                Link(each["a"], each["b"], shape(each["shape_ab"]), shape(each["shape_ba"])) for each in values["links"]
             ),
-            captures=tuple(Capture(**capture) for capture in values["captures"]),
-            ipv6=values["ipv6"],
-            ecmp=values["ecmp"],
-        )
+            "captures": tuple(Capture(**each) for each in values["captures"]),
+        }
+        return cls(**{**values, **made})
 
 
 def leaf_spine(
@@ -285,13 +263,7 @@ def fully_meshed(
     """
     check_range("leaves", leaves, low=1, high=254)
     check_range("spines", spines, low=1, high=254)
-    counts = hosts_per_leaf if isinstance(hosts_per_leaf, list | tuple) else [hosts_per_leaf] * leaves
-    if len(counts) != leaves:
-        raise TopologyError(
-            f"hosts_per_leaf: {len(counts)} numbers for {leaves} leaves; give one for each, or one for all"
-        )
-    for count in counts:
-        check_range("hosts_per_leaf", count, low=1, high=254)
+    counts = hosts_of_leaves(hosts_per_leaf, leaves=leaves, least=1)
     check_size(links=sum(counts) + leaves * spines)
     leaf_names = [f"leaf{index + 1}" for index in range(leaves)]
     spine_names = [f"spine{index + 1}" for index in range(spines)]
@@ -301,6 +273,20 @@ def fully_meshed(
     links = [Link(host, leaf) for host, leaf in zip(hosts, homes, strict=True)]
     links += [Link(leaf, spine, shape, shape) for leaf in leaf_names for spine in spine_names]
     return Topology(name=name, mtu=mtu, seed=seed, hosts=hosts, switches=tuple(switches), links=tuple(links))
+
+
+def hosts_of_leaves(hosts_per_leaf: int | list[int] | tuple[int, ...], *, leaves: int, least: int) -> Sequence[int]:
+    """Return the hosts of each leaf: one number for all of them, or one for each, at least so many. TopologyError."""
+    if not isinstance(hosts_per_leaf, list | tuple):
+        check_range("hosts_per_leaf", hosts_per_leaf, low=1, high=254)
+        return [hosts_per_leaf] * leaves
+    if len(hosts_per_leaf) != leaves:
+        raise TopologyError(
+            f"hosts_per_leaf: {len(hosts_per_leaf)} numbers for {leaves} leaves; give one for each, or one for all"
+        )
+    for index, count in enumerate(hosts_per_leaf):
+        check_range(f"hosts_per_leaf[{index}]", count, low=least, high=254)
+    return hosts_per_leaf
 
 
 def reference(*, name: str = "reference") -> Topology:

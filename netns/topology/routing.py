@@ -7,6 +7,7 @@ addresses. Hosts never forward: with one link each they cannot be inside a short
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 
@@ -43,6 +44,22 @@ def distances(topology: Topology, *, towards: str, avoiding: frozenset[str] = fr
                 distance[other] = distance[node] + 1
                 queue.append(other)
     return distance
+
+
+def delay_and_rate(topology: Topology, source: str, target: str) -> tuple[float, float]:
+    """Return the least delay, in s, and the rate, in bit/s, of all shortest paths together.
+
+    Of each stage of links the least delay and the sum of the rates; of the rates the smallest sum.
+    """
+    hops = next_hops(topology, towards=target)
+    stage, delay_us, rate_bps = {source}, 0.0, math.inf
+    while stage != {target}:
+        links = [link for node in stage for link in topology.links_of[node] if link.other(node) in hops[node]]
+        shapes = [link.shape_ab if link.a in stage else link.shape_ba for link in links]
+        delay_us += min(shape.delay_us if shape else 0 for shape in shapes)
+        rate_bps = min(rate_bps, sum(shape.rate_bps or math.inf if shape else math.inf for shape in shapes))
+        stage = {hop for node in stage for hop in hops[node]}
+    return delay_us / 1e6, rate_bps
 
 
 def planes(topology: Topology) -> Mapping[str, frozenset[str]]:

@@ -40,10 +40,10 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from netns.base.unix_sockets import BACKLOG, LineClient, listen, peer_credentials
-from nitro_emu.card.control_calls import MAX_WAIT_S, ControlCalls, ControlledCard
+from nitro_emu.card.control_calls import MAX_WAIT_S, ControlCalls
 from nitro_emu.card.control_gate import MAX_MAP_BYTES, MAX_REQUEST_BYTES, Caller, CallError, Gate
 from nitro_emu.closing import Closing
 from nitro_emu.errors import CardError, NitroError
@@ -53,7 +53,10 @@ from nitro_emu.trust.alarms import Alarms
 from nitro_emu.trust.audit_log import AuditLog
 from nitro_emu.trust.policy import Principal, is_allowed, principal_of
 
-__all__ = ["MAX_WAIT_S", "CardControlServer", "ControlClient", "ControlledCard", "ask"]
+if TYPE_CHECKING:
+    from nitro_emu.card.card import Card
+
+__all__ = ["MAX_WAIT_S", "CardControlServer", "ControlClient", "ask"]
 
 MAX_CLIENTS: Final[Mapping[Principal, int]] = {
     Principal.ROOT: 32,
@@ -100,7 +103,7 @@ class CardControlServer:
 
     def __init__(
         self,
-        card: ControlledCard,
+        card: Card,
         *,
         log: LogRing,
         audit: AuditLog | None = None,

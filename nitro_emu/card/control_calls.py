@@ -1,6 +1,6 @@
 """What a card's control socket can be asked: the arguments of each call, and what answers it.
 
-None of these reads a tenant's memory or a key: a card offers `ControlledCard`, and nothing else, to this module.
+None of these reads a tenant's memory or a key. A call is in `nitro_emu.trust.policy`, too, or nobody may make it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ import base64
 import binascii
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
-from nitro_emu.card.config import CardConfig
 from nitro_emu.card.control_gate import CallError
 from nitro_emu.log_ring import LogRing
 from nitro_emu.trust.audit_log import AuditLog
 from nitro_emu.trust.measure import image_sha384
+
+if TYPE_CHECKING:
+    from nitro_emu.card.card import Card
 
 MAX_NONCE_BYTES: Final = 1024
 """The most that AWS's attestation documents have; of a nonce, and of user data."""
@@ -26,42 +28,10 @@ MAX_WAIT_S: Final = 10.0
 _PATH: Final = re.compile(r"/[^\0]{1,4095}", re.DOTALL)
 
 
-class ControlledCard(Protocol):
-    """What a card offers to the control socket."""
-
-    @property
-    def config(self) -> CardConfig:
-        """Its settings."""
-
-    def status(self) -> dict[str, Any]:
-        """Return its state and that of its VFs."""
-
-    def stats(self) -> dict[str, Any]:
-        """Return {"vfs": {name: {"port": {...}, "device": {...}, "resources": {...}, "qkey_viol": n ...}}}."""
-
-    def set_map(self, document: bytes) -> dict[str, Any]:
-        """Take a mapping of the control plane, signed by it; return what it is. Raises NitroError: it is refused."""
-
-    async def update(self, manifest: str) -> dict[str, Any]:
-        """Begin to go on with the software of a manifest, by its path, and return what it is.
-
-        Raises NitroError: it is refused. The card answers this call before it goes on.
-        """
-
-    async def attest(self, *, nonce: bytes | None, user_data: bytes | None) -> bytes | None:
-        """Return an attestation document; None: this card has no security chip. Raises NitroError.
-
-        It has no public key: one in a document is the card's, as secrets are encrypted for it.
-        """
-
-    async def sign_head(self, *, records: int, head: str) -> bytes | None:
-        """Return a document that states the audit log's head; None: this card has no chip. Raises NitroError."""
-
-
 class ControlCalls:
     """The calls of one card; `answers` has what answers each."""
 
-    def __init__(self, card: ControlledCard, *, log: LogRing, audit: AuditLog | None, image: str | None) -> None:
+    def __init__(self, card: Card, *, log: LogRing, audit: AuditLog | None, image: str | None) -> None:
         """`image`: SHA-384 of the software in hexadecimal; default: measured now, of the files as they are now."""
         self._card = card
         self._log_ring = log

@@ -14,10 +14,10 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from devmem.errors import DevmemError
 from netns.base import event_loop
@@ -25,16 +25,18 @@ from netns.base.addresses import host_port_text
 from netns.base.collector import tune_collector
 from netns.base.http_server import HttpServer
 from nitro_emu.card.config import CardConfig
-from nitro_emu.card.control import CardControlServer, ControlledCard
+from nitro_emu.card.control import CardControlServer
 from nitro_emu.card.metrics import handler
 from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit, say_ready
 from nitro_emu.errors import CardError, NitroError
 from nitro_emu.log_ring import LogRing
 from nitro_emu.run_directory import CONTROL_SOCKET, RunDirectory
-from nitro_emu.trust.alarms import Alarms
 from nitro_emu.trust.audit_log import AuditLog
 from srd.errors import SrdError
 from srd.sd_notify import sd_notify
+
+if TYPE_CHECKING:
+    from nitro_emu.card.card import Card
 
 DRAIN_TIMEOUT_S: Final = 10.0
 """How long open requests may take to end after the first signal: several times the time after which a peer counts as
@@ -45,41 +47,6 @@ STOP_WITHIN_S: Final = 2.0
 
 
 _log: Final = logging.getLogger(__name__)
-
-
-class RunningCard(ControlledCard, Protocol):
-    """What a card offers to its process."""
-
-    @property
-    def failed(self) -> asyncio.Event:
-        """Set when the card cannot go on."""
-
-    @property
-    def failure(self) -> str:
-        """The reason, then."""
-
-    @property
-    def alarms(self) -> Alarms:
-        """What its owner must know."""
-
-    async def start(self) -> None:
-        """Make the sockets, and serve. Raises NitroError or SrdError."""
-
-    async def drain(self, *, timeout_s: float) -> bool:
-        """Let no new program in, tell the others, and wait for the open requests; return whether all have ended."""
-
-    def confine(self) -> Sequence[str]:
-        """Give up what this process needs no more; return what was applied, and what the kernel does not have."""
-
-    @property
-    def updating(self) -> asyncio.Event:
-        """Set when an update was accepted."""
-
-    def prepare_replacement(self) -> Callable[[], NoReturn]:
-        """Return what replaces this process, to be called when everything is closed. Raises NitroError."""
-
-    def close(self) -> None:
-        """End everything at once; also after a failed start."""
 
 
 class _Outcome(NamedTuple):
@@ -117,11 +84,11 @@ class _StopSignals:
             self._backstop.cancel()
 
 
-def run(config: CardConfig, *, make_card: Callable[[CardConfig], RunningCard], as_json: bool = False) -> int:
+def run(config: CardConfig, *, make_card: Callable[[CardConfig], Card], as_json: bool = False) -> int:
     """Run a card until a signal ends it; return the exit status: 0 after a drain, 1 after a second signal.
 
-    `make_card`: the class of the card; `as_json`: write log and ready line as JSON. Raises NitroError, SrdError or
-    DevmemError, as one line, for whatever else ends the card.
+    `make_card`: `Card`, which is slow to load; `as_json`: write log and ready line as JSON. Raises NitroError, SrdError
+    or DevmemError, as one line, for whatever else ends the card.
     """
     raise_descriptor_limit()  # each program, ring and path takes some
     ring = LogRing()
@@ -140,7 +107,7 @@ def run(config: CardConfig, *, make_card: Callable[[CardConfig], RunningCard], a
 
 
 async def _serve(
-    config: CardConfig, *, make_card: Callable[[CardConfig], RunningCard], ring: LogRing, as_json: bool
+    config: CardConfig, *, make_card: Callable[[CardConfig], Card], ring: LogRing, as_json: bool
 ) -> _Outcome:
     stop = _StopSignals()
     sockets = [vf.name for vf in config.vfs] + [Path(CONTROL_SOCKET).stem]
@@ -179,12 +146,12 @@ async def _first(*events: asyncio.Event) -> None:
             each.cancel()
 
 
-async def _drain(card: RunningCard) -> None:
+async def _drain(card: Card) -> None:
     if not await card.drain(timeout_s=DRAIN_TIMEOUT_S):
         _log.warning("requests are still open after %s s", DRAIN_TIMEOUT_S)
 
 
-async def _open_doors(card: RunningCard, *, ring: LogRing, audit: AuditLog, opened: AsyncExitStack) -> None:
+async def _open_doors(card: Card, *, ring: LogRing, audit: AuditLog, opened: AsyncExitStack) -> None:
     """Start the control socket, and the metrics if they are configured."""
     config = card.config
     vf_uids = frozenset(vf.uid for vf in config.vfs if vf.uid is not None)

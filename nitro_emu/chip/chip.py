@@ -5,10 +5,14 @@
     chip.nsm                             # what a booted card may ask
 
 Rules.
-1. The steps are those of states.py. Each boot begins again, and checks the store and measures all files again.
+1. Each boot begins again, and checks the store and measures all files again.
 2. The chip reads the files itself. Nothing that a card says about their content counts.
 3. A fault of any kind leaves SEALED with one reason. The secret is decrypted as the last step, after all checks.
 4. The lowest version is raised on the disk before the secret is given, so that no crash makes a rollback possible.
+
+    RESET -> ROM (the store is sound) -> MEASURE -> VERIFY -> RUN;  ROM, MEASURE, VERIFY --fault--> SEALED
+
+Only a RUN that all these steps have led to has a secret to give. A card's end, and a new boot, are a RESET.
 """
 
 from __future__ import annotations
@@ -17,13 +21,13 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
 from nitro_emu.chip.messages import SECRET_BYTES, one_line
 from nitro_emu.chip.nsm import Nsm, module_id
 from nitro_emu.chip.pcrs import MAX_DESCRIPTION, PcrEvent, replay
-from nitro_emu.chip.states import BootState, BootStep, Machine
 from nitro_emu.chip.store import ChipStore, Contents
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.manifest import (
@@ -53,6 +57,28 @@ from nitro_emu.trust.measure import (
 from nitro_emu.trust.pki import LEAF_HOURS
 
 _log: Final = logging.getLogger(__name__)
+
+
+class BootState(Enum):
+    """Where the boot of the card is."""
+
+    RESET = "RESET"
+    """No card has been booted since the last one ended."""
+
+    ROM = "ROM"
+    """The chip checks its own store."""
+
+    MEASURE = "MEASURE"
+    """It measures image, configuration and environment."""
+
+    VERIFY = "VERIFY"
+    """It compares them with the signed manifest."""
+
+    RUN = "RUN"
+    """All is as signed: the card has its secret, and may attest."""
+
+    SEALED = "SEALED"
+    """Something was not; the card gets nothing until a boot that succeeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,42 +122,25 @@ class Chip:
         self._store = store
         self._now = now
         self._environment = environment
-        self._machine = Machine()
         self._contents: Contents | None = None
-        self._forget()
+        self.reset()
 
-    def _forget(self) -> None:
-        """Begin without anything of the last boot."""
-        self._events: list[PcrEvent] = []
-        self._nsm: Nsm | None = None
-        self._version = 0
-        self._reason = ""
-        self._booted_at: datetime | None = None
-
-    @property
-    def state(self) -> BootState:
-        """Where the boot is."""
-        return self._machine.state
-
-    @property
-    def reason(self) -> str:
+    def reset(self) -> None:
+        """Forget the card that was booted."""
+        self.state = BootState.RESET
+        self.reason = ""
         """Why the card is SEALED; one line, empty in other states."""
-        return self._reason
-
-    @property
-    def events(self) -> tuple[PcrEvent, ...]:
+        self.events: list[PcrEvent] = []
         """What the last boot measured, as far as it came."""
-        return tuple(self._events)
-
-    @property
-    def version(self) -> int:
+        self.version = 0
         """That of the card that runs; 0: none does."""
-        return self._version
+        self._nsm: Nsm | None = None
+        self._booted_at: datetime | None = None
 
     @property
     def pcrs(self) -> dict[int, bytes]:
         """Registers 0 to 15."""
-        return replay(self._events)
+        return replay(self.events)
 
     @property
     def nsm(self) -> Nsm:
@@ -145,19 +154,14 @@ class Chip:
         contents = self._contents
         return {
             "state": self.state.value,
-            "reason": self._reason or None,
+            "reason": self.reason or None,
             "card": contents and contents.card,
             "module_id": contents and module_id(contents),
-            "version": self._version or None,
+            "version": self.version or None,
             "minimum_version": contents and contents.minimum_version,
             "booted_at": self._booted_at and self._booted_at.isoformat(timespec="seconds"),
             "pcrs": self.pcrs,
         }
-
-    def reset(self) -> None:
-        """Forget the card that was booted."""
-        self._machine.step(BootStep.RESET)
-        self._forget()
 
     def start(self) -> None:
         """Look into the store, so that the status knows the card's name; what is wrong there is a boot's to say."""
@@ -186,30 +190,29 @@ class Chip:
         contents = self._store.load()
         measured = _read(files)
         manifest = _open(measured.manifest, path=files.manifest, contents=contents)
-        _compare(measured, manifest, files=files, contents=contents, running=self._version)
+        _compare(measured, manifest, files=files, contents=contents, running=self.version)
         return manifest.version
 
     # -- the steps ----------------------------------------------------------------------------------------------
 
     def _rom(self) -> Contents:
-        self._machine.step(BootStep.POWER_ON)
-        self._contents = None
+        self.state, self._contents = BootState.ROM, None
         contents = self._contents = self._store.load()
         _check_clock(self._now(), contents=contents)
-        self._machine.step(BootStep.STORE_SOUND)
         return contents
 
     def _measure(self, files: CardFiles, *, contents: Contents) -> _Measured:
+        self.state = BootState.MEASURE
         found = self._environment()
         self._add(PCR_VENDOR, vendor_fingerprint(contents.vendor), "the vendor's key")
         self._add(PCR_ENVIRONMENT, found.digest, found.description)
         measured = _read(files)
         self._add(PCR_IMAGE, measured.image, f"the image, {len(measured.files)} files")
         self._add(PCR_CONFIGURATION, measured.configuration, f"the configuration {files.configuration.name}")
-        self._machine.step(BootStep.MEASURED)
         return measured
 
     def _verify(self, measured: _Measured, *, files: CardFiles, contents: Contents, secret: bytearray) -> None:
+        self.state = BootState.VERIFY
         manifest = _open(measured.manifest, path=files.manifest, contents=contents)
         self._add(PCR_VERSION, version_digest(manifest.version), f"the version {manifest.version}")
         self._add(PCR_CARD, name_digest(manifest.name), f"the card's name, {manifest.name}")
@@ -217,29 +220,27 @@ class Chip:
         contents = self._contents = self._store.set_minimum_version(contents, version=manifest.version)
         self._store.unseal_into(secret, contents=contents)
         self._nsm = Nsm(self.pcrs, contents=contents, now=self._now)
-        self._version = manifest.version
-        self._machine.step(BootStep.AS_SIGNED)
+        self.state, self.version = BootState.RUN, manifest.version
         _log.info("card %s runs, version %d", manifest.name, manifest.version)
 
     def _add(self, index: int, digest: bytes, description: str) -> None:
-        self._events.append(PcrEvent(index, digest, one_line(description)[:MAX_DESCRIPTION]))
+        self.events.append(PcrEvent(index, digest, one_line(description)[:MAX_DESCRIPTION]))
 
     def _seal(self, error: Exception) -> None:
         if not isinstance(error, TrustError):
             _log.error("boot: internal error", exc_info=error)
             error = TrustError(f"internal error of the chip ({type(error).__name__}: {error}); see its log")
-        self._machine.step(BootStep.FAULT)
-        self._nsm, self._version = None, 0
-        self._reason = one_line(str(error))
-        _log.warning("SEALED: %s", self._reason)
+        self.state, self._nsm, self.version = BootState.SEALED, None, 0
+        self.reason = one_line(str(error))
+        _log.warning("SEALED: %s", self.reason)
 
     def _keep_record(self) -> None:
         record = {
             "at": self._booted_at and self._booted_at.isoformat(timespec="seconds"),
             "state": self.state.value,
-            "reason": self._reason or None,
-            "version": self._version or None,
-            "events": [event.as_dict() for event in self._events],
+            "reason": self.reason or None,
+            "version": self.version or None,
+            "events": [event.as_dict() for event in self.events],
             "pcrs": {str(index): value.hex() for index, value in self.pcrs.items()},
         }
         try:

@@ -5,9 +5,8 @@
     document = await chip.attest(nonce=nonce, user_data=None, public_key=None)
 
 Rules.
-1. `boot`, `check_update` and `attest` wait on the event loop. One of them at a time uses the connection, and the others
-   wait for their turn; both together are bounded in time, and the number of those that wait is bounded. `status`
-   blocks, for a time that is bounded: it is for command lines.
+1. All calls wait on the event loop. One of them at a time uses the connection, and the others wait for their turn; both
+   together are bounded in time, and the number of those that wait is bounded.
 2. A chip that has gone, or does not answer in time, is a TrustError. The card goes on; it can attest no more.
 3. The secret is received into the caller's buffer, and is in no other memory of this process.
 4. What the chip reports it has measured from the files itself. A card reads its settings' file on its own: it must
@@ -18,10 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import socket
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +55,7 @@ STATUS_TIMEOUT_S: Final = 60.0
 MAX_WAITING: Final = 256
 """Calls that use the connection or wait for it: as many attestations take half a second."""
 
+_AT_ONCE: Final = 0.0
 _GONE: Final = "the chip has gone; start it with nitro-chip run, then start the card again"
 
 
@@ -99,7 +97,8 @@ class ChipClient(Closing):
         self._turn = asyncio.Lock()
         self._waiting = 0
         self._has_gone = False
-        self._stop_waiting: Callable[[], None] | None = None
+        self._is_closed = False
+        self._limit: asyncio.Timeout | None = None  # of the call under way, which closes the socket at its end
 
     @classmethod
     def connect(cls, path: Path) -> Self:
@@ -160,7 +159,7 @@ class ChipClient(Closing):
         files = _paths(image_root=image_root, manifest=manifest, configuration=configuration)
         async with self._in_turn(timeout_s=timeout_s):
             try:
-                answer = await self._ask_on_loop("Boot", files)
+                answer = await self._ask("Boot", files)
             except asyncio.CancelledError:
                 self.close()  # what comes later, such as a secret, must not be taken for something else
                 raise
@@ -189,9 +188,9 @@ class ChipClient(Closing):
             raise TrustError(f"the chip's answer has the version {version!r:.50}; it is of another version: restart it")
         return version
 
-    def status(self, *, timeout_s: float = STATUS_TIMEOUT_S) -> dict[str, Any]:
-        """Return the state of the chip and its card; blocks. Raises TrustError."""
-        return dict(self._ask("Status", None, ends_at=time.monotonic() + timeout_s).fields)
+    async def status(self, *, timeout_s: float = STATUS_TIMEOUT_S) -> dict[str, Any]:
+        """Return the state of the chip and its card. Raises TrustError."""
+        return dict((await self._ask_in_turn("Status", None, timeout_s=timeout_s)).fields)
 
     async def attest(
         self,
@@ -210,30 +209,18 @@ class ChipClient(Closing):
         return document
 
     def close(self) -> None:
-        """End the connection, which resets the chip; an attestation under way fails. May be called again."""
-        self._has_gone = True
-        if self._stop_waiting is not None:
-            self._stop_waiting()  # before the loop's selector has a descriptor that is closed
-        self._socket.close()
+        """End the connection, which resets the chip; a call under way fails. May be called again."""
+        self._has_gone = self._is_closed = True
+        if self._limit is None:
+            self._socket.close()
+        elif not self._limit.expired():
+            self._limit.reschedule(_AT_ONCE)
 
     # -- requests -----------------------------------------------------------------------------------------------
 
-    def _ask(self, name: str, fields: Mapping[str, Any] | None, *, ends_at: float) -> ChipMessage:
-        if self._turn.locked():
-            raise TrustError(f"{name}: another call is under way on this connection; wait until it has ended")
-        packet = self._request(name, fields)
-        while not self._try_send(packet):
-            self._wait(select.POLLOUT, ends_at=ends_at)
-        while True:
-            received = self._try_receive()
-            if received is None:
-                self._wait(select.POLLIN, ends_at=ends_at)
-            elif (answer := self._answer_untrusted(received, name=name)) is not None:
-                return answer
-
-    async def _ask_in_turn(self, name: str, fields: Mapping[str, Any], *, timeout_s: float) -> ChipMessage:
+    async def _ask_in_turn(self, name: str, fields: Mapping[str, Any] | None, *, timeout_s: float) -> ChipMessage:
         async with self._in_turn(timeout_s=timeout_s):
-            return await self._ask_on_loop(name, fields)
+            return await self._ask(name, fields)
 
     @asynccontextmanager
     async def _in_turn(self, *, timeout_s: float) -> AsyncIterator[None]:
@@ -241,24 +228,34 @@ class ChipClient(Closing):
         if self._waiting >= MAX_WAITING:
             raise TrustError(f"{MAX_WAITING} calls wait for the chip, which is the limit; look at nitro-chip status")
         self._waiting += 1
+        limit = asyncio.timeout(timeout_s)
         try:
-            async with asyncio.timeout(timeout_s), self._turn:
-                yield
+            async with limit, self._turn:
+                self._limit = limit
+                try:
+                    yield
+                finally:
+                    self._limit = None
+                    if self._is_closed:
+                        self._socket.close()
         except TimeoutError:
-            raise TrustError(f"the chip has not answered for {timeout_s:g} s; look at nitro-chip status") from None
+            if limit.when() == _AT_ONCE:
+                raise self._gone() from None
+            raise TrustError(f"the chip has not answered for {timeout_s:g} s; see its log: is it stopped?") from None
         finally:
             self._waiting -= 1
 
-    async def _ask_on_loop(self, name: str, fields: Mapping[str, Any]) -> ChipMessage:
-        packet = self._request(name, fields)
-        while not self._try_send(packet):
-            await self._ready(for_writing=True)
-        while True:
-            received = self._try_receive()
-            if received is None:
-                await self._ready(for_writing=False)
-            elif (answer := self._answer_untrusted(received, name=name)) is not None:
-                return answer
+    async def _ask(self, name: str, fields: Mapping[str, Any] | None) -> ChipMessage:
+        """Send a request, and return its answer. Raises TrustError."""
+        packet, loop = self._request(name, fields), asyncio.get_running_loop()
+        try:
+            await loop.sock_sendall(self._socket, packet)
+            while received := await loop.sock_recv(self._socket, MAX_RESPONSE_BYTES + 1):
+                if (answer := self._answer_untrusted(received, name=name)) is not None:
+                    return answer
+        except OSError as error:
+            raise self._refusal() or self._gone() from error
+        raise self._gone()
 
     def _request(self, name: str, fields: Mapping[str, Any] | None) -> bytes:
         if self._has_gone:
@@ -284,15 +281,6 @@ class ChipClient(Closing):
 
     # -- the socket ---------------------------------------------------------------------------------------------
 
-    def _try_send(self, packet: bytes) -> bool:
-        try:
-            self._socket.send(packet)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            raise self._refusal() or self._gone() from error
-        return True
-
     def _refusal(self) -> TrustError | None:
         """Return what the chip has said before it ended the connection; None: nothing."""
         for _ in range(2):  # the first may only report that the connection was reset
@@ -303,57 +291,14 @@ class ChipClient(Closing):
                     return TrustError(one_line(message.text))
         return None
 
-    def _try_receive(self) -> bytes | None:
-        try:
-            packet = self._socket.recv(MAX_RESPONSE_BYTES + 1)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            raise self._refusal() or self._gone() from error
-        if not packet:
-            raise self._gone()
-        return packet
-
     async def _receive_secret(self, view: memoryview) -> None:
         """Receive the packet that follows the answer to a Boot."""
-        while True:
-            try:
-                length = self._socket.recv_into(view)
-            except BlockingIOError:
-                await self._ready(for_writing=False)
-                continue
-            except OSError as error:
-                raise self._gone() from error
-            if length == SECRET_BYTES:
-                return
-            raise self._gone()
-
-    def _wait(self, events: int, *, ends_at: float) -> None:
-        poll = select.poll()
-        poll.register(self._socket, events)
-        left_ms = int((ends_at - time.monotonic()) * 1000)
-        if left_ms <= 0 or not poll.poll(left_ms):
-            self.close()
-            raise TrustError("the chip has not answered in time; is its process stopped? Start it again")
-
-    async def _ready(self, *, for_writing: bool) -> None:
-        """Wait until the socket may be written or read, or is closed by `close`."""
-        loop = asyncio.get_running_loop()
-        ready: asyncio.Future[None] = loop.create_future()
-
-        def stop() -> None:
-            self._stop_waiting = None
-            (loop.remove_writer if for_writing else loop.remove_reader)(self._socket)
-            if not ready.done():
-                ready.set_result(None)
-
-        self._stop_waiting = stop
-        (loop.add_writer if for_writing else loop.add_reader)(self._socket, stop)
         try:
-            await ready
-        finally:
-            if self._stop_waiting is stop:
-                stop()
+            length = await asyncio.get_running_loop().sock_recv_into(self._socket, view)
+        except OSError as error:
+            raise self._gone() from error
+        if length != SECRET_BYTES:
+            raise self._gone()
 
     def _gone(self) -> TrustError:
         self._has_gone = True

@@ -40,26 +40,6 @@ class NsmError(TrustError):
         self.code = code
 
 
-class Leaves:
-    """The key that signs documents, and its certificate; a new one before the old one ends."""
-
-    def __init__(self, intermediate: Authority, *, name: str, now: Callable[[], datetime]) -> None:
-        self._intermediate = intermediate
-        self._name = name
-        self._now = now
-        self._leaf: Authority | None = None
-
-    def current(self) -> Authority:
-        """Return a leaf that is valid now, and for an hour at least."""
-        now = self._now()
-        leaf = self._leaf
-        if leaf is None or not (
-            leaf.certificate.not_valid_before_utc <= now <= leaf.certificate.not_valid_after_utc - LEAF_LEFT
-        ):
-            leaf = self._leaf = self._intermediate.make_leaf(self._name, now=now, hours=LEAF_HOURS)
-        return leaf
-
-
 def module_id(contents: Contents) -> str:
     """Return how documents name the chip: the card's name, and of which root it is."""
     return f"{contents.card}-chip{fingerprint(contents.root.certificate)[:16]}"
@@ -73,13 +53,13 @@ class Nsm:
         self._contents = contents
         self._now = now
         self._module_id = module_id(contents)
-        self._leaves = Leaves(contents.intermediate, name=self._module_id, now=now)
+        self._leaf: Authority | None = None
 
     def attest_untrusted(self, fields: Fields) -> Fields:
         """Return a document, as the fields of the answer. Raises NsmError."""
         if fields.keys() - {"user_data", "nonce", "public_key"}:
             raise NsmError(Code.INVALID_ARGUMENT)
-        leaf = self._leaves.current()
+        leaf = self._current_leaf()
         document = AttestationDocument(
             module_id=self._module_id,
             timestamp_ms=int(self._now().timestamp() * 1000),
@@ -92,6 +72,15 @@ class Nsm:
             nonce=_attested(fields, "nonce"),
         )
         return {"document": sign(document, key=leaf.private_key)}
+
+    def _current_leaf(self) -> Authority:
+        """Return the key that signs documents, with a certificate that is valid now, and for an hour at least."""
+        now, leaf = self._now(), self._leaf
+        if leaf is None or not (
+            leaf.certificate.not_valid_before_utc <= now <= leaf.certificate.not_valid_after_utc - LEAF_LEFT
+        ):
+            leaf = self._leaf = self._contents.intermediate.make_leaf(self._module_id, now=now, hours=LEAF_HOURS)
+        return leaf
 
 
 def _attested(fields: Fields, name: str) -> bytes | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from nitro_emu.chip.chip import CardFiles, Chip
+from nitro_emu.chip.chip import BootState, CardFiles, Chip
 from nitro_emu.chip.messages import (
     MAX_REQUEST_BYTES,
     MAX_RESPONSE_BYTES,
@@ -20,11 +20,16 @@ from nitro_emu.chip.messages import (
     one_line,
 )
 from nitro_emu.chip.nsm import Code, NsmError
-from nitro_emu.chip.states import ANSWERED, BootState
 from nitro_emu.errors import TrustError
 
 MAX_PATH: Final = 4096
 """Characters; Linux' PATH_MAX."""
+
+ALWAYS: Final = frozenset({"Boot", "Status"})
+"""Requests that are answered whoever asks."""
+
+OF_THE_CARD: Final = frozenset({"Attestation", "CheckUpdate"})
+"""Requests of a card that runs."""
 
 _PATHS: Final = ("image_root", "manifest", "configuration")
 _log: Final = logging.getLogger(__name__)
@@ -77,8 +82,8 @@ class Service:
         return answer
 
     def _answer(self, request: ChipMessage, *, client: ChipUser) -> list[Packet]:
-        state = self._chip.state if client is self._card else BootState.RESET
-        if request.name not in ANSWERED[state]:
+        is_card = client is self._card and self._chip.state is BootState.RUN
+        if request.name not in (ALWAYS | OF_THE_CARD if is_card else ALWAYS):
             raise NsmError(Code.INVALID_OPERATION)
         if request.text:
             raise NsmError(Code.INVALID_ARGUMENT)

@@ -40,6 +40,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from netns.base.files import synchronise, write_whole
 from nitro_emu.errors import TrustError
+from nitro_emu.trust.key_files import check_private
 from nitro_emu.trust.manifest import check_card_name, vendor_fingerprint
 from nitro_emu.trust.measure import read_file
 from nitro_emu.trust.pki import (
@@ -194,10 +195,7 @@ class ChipStore:
             raise TrustError(f"{path} cannot be read: {error.strerror}; make a chip with: nitro-chip init") from error
         if not is_right(status.st_mode):
             raise TrustError(f"{path} is of another kind of file; make a chip with: nitro-chip init")
-        if status.st_mode & 0o077:
-            raise TrustError(f"{path}: others may use it (mode {status.st_mode & 0o777:o}); run: chmod go-rwx {path}")
-        if status.st_uid not in {0, os.geteuid()}:
-            raise TrustError(f"{path}: belongs to another user (uid {status.st_uid}); run: chown $USER {path}")
+        check_private(path, status)
 
     def _write(self, name: str, content: bytes) -> None:
         try:

@@ -8,12 +8,11 @@ from pathlib import Path
 import click
 
 from netns.base.options import json_option
-from netns.base.output import print_json
 from netns.base.program import CommandGroup
 from nitro_emu.card.control import ask
 from nitro_emu.cli.attest import document_untrusted, write_document
 from nitro_emu.cli.options import run_dir_option
-from nitro_emu.cli.tables import print_fields
+from nitro_emu.cli.tables import print_result
 from nitro_emu.errors import CardError
 from nitro_emu.trust.audit_log import examine_log_untrusted
 
@@ -40,10 +39,7 @@ def head(*, run_dir: Path, as_json: bool, output: Path | None) -> None:
         if document is None:
             raise CardError(f"{output}: not written: this card has no security chip, which signs heads")
         write_document(output, document_untrusted(document))
-    if as_json:
-        print_json(shown)
-    else:
-        print_fields(shown)
+    print_result(shown, as_json=as_json)
 
 
 @audit.command()
@@ -61,7 +57,4 @@ def verify(*, as_json: bool, file: Path, wanted: str | None) -> None:
     shown: dict[str, object] = {"records": found.records, "head": found.head}
     if wanted is not None:
         shown["records_after_head"] = found.after_head
-    if as_json:
-        print_json(shown)
-    else:
-        print_fields(shown)
+    print_result(shown, as_json=as_json)

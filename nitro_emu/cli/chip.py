@@ -5,6 +5,7 @@ Exit status 0: done; 1: it failed, or the log does not match; 2: wrong usage. Er
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import os
@@ -23,14 +24,13 @@ from netns.base.output import print_json
 from netns.base.printable import printable
 from netns.base.program import Program, version_option
 from netns.base.tables import count, print_table, table
-from nitro_emu.chip.chip import Chip, utc_now
+from nitro_emu.chip.chip import BootState, Chip, utc_now
 from nitro_emu.chip.client import ChipClient
 from nitro_emu.chip.messages import CHIP_SOCKET
 from nitro_emu.chip.pcrs import PcrEvent, event_untrusted, replay
 from nitro_emu.chip.server import ChipServer, locked
-from nitro_emu.chip.states import BootState
 from nitro_emu.chip.store import ChipStore
-from nitro_emu.cli.tables import print_fields
+from nitro_emu.cli.tables import print_fields, print_result
 from nitro_emu.command import STATUSES
 from nitro_emu.daemon_process import logging_to_stderr, say_ready
 from nitro_emu.errors import TrustError
@@ -70,10 +70,8 @@ def cli() -> None:
 def make_vendor_key(*, key_file: Path, as_json: bool) -> None:
     """Make the vendor's key: KEY.pem, which is secret, and KEY.pub.pem, which chips are made with."""
     public = make_key_files(key_file)
-    if as_json:
-        print_json({"file": str(key_file), "public_file": str(public)})
-    else:
-        click.echo(f"nitro-chip: {key_file} is the private key; make chips with {public}")
+    text = f"nitro-chip: {key_file} is the private key; make chips with {public}"
+    print_result({"file": str(key_file), "public_file": str(public)}, as_json=as_json, text=text)
 
 
 @cli.command("sign-manifest")
@@ -133,10 +131,8 @@ def init(*, directory: Path, vendor_key: Path, card: str, as_json: bool) -> None
     """Make a chip in DIR, which must be new or empty: its root certificate, and the card's key."""
     store = ChipStore.create(directory.absolute(), vendor=read_public_key(vendor_key), card=card, now=utc_now())
     key = base64.b64encode(store.load().public_key).decode()
-    if as_json:
-        print_json({"directory": str(directory), "card": card, "public_key": key})
-    else:
-        click.echo(f"nitro-chip: {directory} is the chip of {card}, whose public key is {key}")
+    text = f"nitro-chip: {directory} is the chip of {card}, whose public key is {key}"
+    print_result({"directory": str(directory), "card": card, "public_key": key}, as_json=as_json, text=text)
 
 
 @cli.command()
@@ -210,7 +206,7 @@ def status(*, directory: Path, as_json: bool) -> None:
 def _ask_status(directory: Path) -> dict[str, Any]:
     """Return the status as JSON has it. Raises TrustError."""
     with ChipClient.connect(directory) as client:
-        found = client.status()
+        found = asyncio.run(client.status())
     pcrs = found.get("pcrs")
     if not isinstance(pcrs, dict) or not all(isinstance(value, bytes) for value in pcrs.values()):
         raise TrustError("the chip's status has no registers; it is of another version: restart it")
@@ -223,10 +219,7 @@ def _ask_status(directory: Path) -> dict[str, Any]:
 def root(*, directory: Path, as_json: bool) -> None:
     """Print the certificate of the chip's root in PEM, for nitro-verify --root."""
     pem = certificate_pem(ChipStore(directory).load().root.certificate).decode()
-    if as_json:
-        print_json({"directory": str(directory), "certificate": pem})
-    else:
-        click.echo(pem, nl=False)
+    print_result({"directory": str(directory), "certificate": pem}, as_json=as_json, text=pem.rstrip("\n"))
 
 
 @cli.command()
@@ -235,10 +228,7 @@ def root(*, directory: Path, as_json: bool) -> None:
 def key(*, directory: Path, as_json: bool) -> None:
     """Print the card's public key (X25519) in base64, for the control plane's file."""
     found = base64.b64encode(ChipStore(directory).load().public_key).decode()
-    if as_json:
-        print_json({"directory": str(directory), "public_key": found})
-    else:
-        click.echo(found)
+    print_result({"directory": str(directory), "public_key": found}, as_json=as_json, text=found)
 
 
 @cli.command()

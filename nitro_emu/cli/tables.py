@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import click
 from rich.table import Table
 
+from netns.base.output import print_json
 from netns.base.printable import printable
 from netns.base.tables import table
 
@@ -27,6 +28,16 @@ def cell(value: object) -> str:
     if isinstance(value, str) or not isinstance(value, Sequence):
         return printable("" if value is None else value)
     return " ".join(cell(item) for item in value)
+
+
+def print_result(found: Mapping[str, object], *, as_json: bool, text: str | None = None) -> None:
+    """Print what a command has found: as JSON, or as a text, by default a line for each field."""
+    if as_json:
+        print_json(found)
+    elif text is None:
+        print_fields(found)
+    else:
+        click.echo(text)
 
 
 def print_fields(fields: Mapping[str, object]) -> None:

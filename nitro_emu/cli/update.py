@@ -7,10 +7,9 @@ from pathlib import Path
 import click
 
 from netns.base.options import json_option
-from netns.base.output import print_json
 from nitro_emu.card.control import ask
 from nitro_emu.cli.options import run_dir_option
-from nitro_emu.cli.tables import print_fields
+from nitro_emu.cli.tables import print_result
 
 
 @click.command()
@@ -23,7 +22,4 @@ def update(*, run_dir: Path, as_json: bool, manifest: Path) -> None:
     The security chip checks the vendor's signature and measures the files itself. An older version is refused.
     """
     found = ask(run_dir, "update", manifest=str(manifest.absolute()))
-    if as_json:
-        print_json(found)
-    else:
-        print_fields(found)
+    print_result(found, as_json=as_json)

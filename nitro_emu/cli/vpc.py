@@ -20,7 +20,7 @@ from netns.base.printable import printable
 from netns.base.program import Program, version_option
 from netns.base.standard_streams import is_output_error
 from netns.base.tables import print_table, table
-from nitro_emu.cli.tables import print_fields
+from nitro_emu.cli.tables import print_fields, print_result
 from nitro_emu.command import STATUSES
 from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit, say_ready
 from nitro_emu.errors import TrustError, VpcError
@@ -64,10 +64,8 @@ def cli() -> None:
 def make_key_command(*, key_file: Path, as_json: bool) -> None:
     """Make the control plane's key: KEY.pem, and KEY.pub.pem, which the cards' settings name."""
     public = make_key_files(key_file)
-    if as_json:
-        print_json({"file": str(key_file), "public_file": str(public)})
-    else:
-        click.echo(f"nitro-vpc: {key_file} is the private key; give cards {public}")
+    text = f"nitro-vpc: {key_file} is the private key; give cards {public}"
+    print_result({"file": str(key_file), "public_file": str(public)}, as_json=as_json, text=text)
 
 
 # -- check ------------------------------------------------------------------------------------------------------

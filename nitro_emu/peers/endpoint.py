@@ -69,14 +69,12 @@ class VfEndpoint:
         """By number of the peer that this end has opened."""
         self.cores: dict[int, PeerCore] = {}
         """Of all open peers, for their counters."""
-        self._trust = trust
+        self.trust = trust
         self._on_failure = on_failure
         self._engine: Engine | None = None
         self._security = SecurityCounters()  # of the peers that have ended
-        self._proofs = Proofs(engine=self.engine, attestation=trust.attestation, public_key=trust.public_key)
-        self.sources = IncomingPeers(
-            engine=self.engine, trust=trust, proofs=self._proofs, outgoing=self.outgoing, log=self.log
-        )
+        self.proofs = Proofs(engine=self.engine, attestation=trust.attestation, public_key=trust.public_key)
+        self.sources = IncomingPeers(self)
 
     def open(
         self, *, max_message_bytes: int, memory: Memory, destinations: Destinations, on_event: Callable[[Event], None]
@@ -96,13 +94,13 @@ class VfEndpoint:
             receive_region_bytes=config.memory_bytes,
             chunk_bytes=config.chunk_bytes,
             datagram_bytes=datagram_bytes(config),
-            security=self._trust.security,
+            security=self.trust.security,
             allowance=config.allowance,
         )
         try:
             self._engine = Engine(
                 endpoint, address, family=family, accepting=True, memory=memory, destinations=destinations,
-                on_event=on_event, on_failure=self._on_failure, answers=self._trust.answers,
+                on_event=on_event, on_failure=self._on_failure, answers=self.trust.answers,
             )  # fmt: skip
         except SrdError as error:
             cause = error.__cause__ or error.__context__  # compiled code sets the latter only
@@ -119,7 +117,7 @@ class VfEndpoint:
         """Close the engine, and wait for no introduction any more."""
         with ExitStack() as stack:
             stack.callback(self.log.removeFilter, self._log_limit)
-            stack.callback(self._proofs.close)
+            stack.callback(self.proofs.close)
             if self._engine is not None:
                 stack.callback(self._engine.close)
 
@@ -127,14 +125,7 @@ class VfEndpoint:
 
     def remote(self, gid: bytes) -> OutgoingPeer:
         """Return a new destination, whose peer is opened when the first request needs it."""
-        return OutgoingPeer(
-            gid,
-            engine=self.engine,
-            trust=self._trust,
-            proofs=self._proofs,
-            outgoing=self.outgoing,
-            log=self.log,
-        )
+        return OutgoingPeer(gid, self)
 
     def on_opened(self, event: PeerOpened) -> None:
         """Accept a peer of another card, which has to name itself; introduce this end over its own."""
@@ -165,7 +156,7 @@ class VfEndpoint:
         """Forget a peer; return the source that it was, None: this end had opened it."""
         if (core := self.cores.pop(event.peer, None)) is not None:  # it was open
             _add_security(self._security, core)
-        self._proofs.on_ended(event.peer)
+        self.proofs.on_ended(event.peer)
         remote = self.outgoing.pop(event.peer, None)
         if remote is None:
             return self.sources.remove(event.peer)

@@ -10,11 +10,10 @@ What is wrong with a HELLO closes the peer. A forged one raises an alarm, too.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,18 +23,18 @@ from nitro_emu.peers.introduction import (
     INTRODUCTION_KEY,
     INTRODUCTION_REQUEST,
     MAX_INTRODUCTION_BYTES,
-    Proofs,
     VfHello,
     hello_untrusted,
     pack_welcome,
 )
-from nitro_emu.peers.outgoing import OutgoingPeer, RemoteState
+from nitro_emu.peers.outgoing import RemoteState
 from nitro_emu.peers.tenancy import ForgeryError, OtherMappingError
-from nitro_emu.peers.vf_trust import VfTrust
-from srd.engine import Engine
 from srd.io.addresses import host_text
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
+
+if TYPE_CHECKING:
+    from nitro_emu.peers.endpoint import VfEndpoint
 
 NAMING_S: Final = 5.0
 """Time in which a peer has to name itself, before it is closed."""
@@ -61,29 +60,19 @@ class IncomingPeer:
 class IncomingPeers:
     """Incoming peers by the peer's number."""
 
-    def __init__(
-        self,
-        *,
-        engine: Callable[[], Engine],
-        trust: VfTrust,
-        proofs: Proofs,
-        outgoing: Mapping[int, OutgoingPeer],
-        log: logging.Logger,
-    ) -> None:
-        """`outgoing`: the peers that this end has opened."""
-        self._engine = engine
-        self._tenancy = trust.tenancy
-        self._alarms = trust.alarms
-        self._proofs = proofs
-        self._log = log
-        self._outgoing = outgoing
+    def __init__(self, endpoint: VfEndpoint) -> None:
+        self._endpoint = endpoint
+        self._engine = endpoint.engine
+        self._tenancy = endpoint.tenancy
+        self._proofs = endpoint.proofs
+        self._log = endpoint.log
         self._sources: dict[int, IncomingPeer] = {}
 
     def admit_introduction(self, peer: int, *, length: int, count: int) -> Status | None:
         """Let a HELLO pass, once, and a WELCOME that this end waits for; return why not."""
         if length > MAX_INTRODUCTION_BYTES or count != 1:
             return Status.REMOTE_ERROR_BAD_LENGTH
-        if (remote := self._outgoing.get(peer)) is not None:
+        if (remote := self._endpoint.outgoing.get(peer)) is not None:
             return None if remote.state is RemoteState.NAMING else Status.REMOTE_ERROR_ABORT
         source = self.add(peer)
         if source.is_naming:
@@ -152,11 +141,11 @@ class IncomingPeers:
         counters = self._tenancy.counters
         if isinstance(error, ForgeryError | AbiError):
             counters.rx_forged += 1
-            self._alarms.raise_alarm("forged-source", f"{self._log.name}: {error}")
+            self._endpoint.trust.alarms.raise_alarm("forged-source", f"{self._log.name}: {error}")
         else:
             counters.rx_denied += 1
             if isinstance(error, OtherMappingError):
-                self._alarms.raise_alarm("other-mapping", f"{self._log.name}: {error}")
+                self._endpoint.trust.alarms.raise_alarm("other-mapping", f"{self._log.name}: {error}")
             self._log.warning("peer %d is not let in: %s", peer, error)
         self._engine().close_peer(peer)
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,14 +30,15 @@ import numpy.typing as npt
 from netns.base.addresses import host_port_text
 from nitro_emu.errors import AbiError, TrustError, VpcError
 from nitro_emu.gid import gid_text
-from nitro_emu.peers.introduction import INTRODUCTION_KEY, INTRODUCTION_REQUEST, Proofs, VfHello, welcome_untrusted
+from nitro_emu.peers.introduction import INTRODUCTION_KEY, INTRODUCTION_REQUEST, VfHello, welcome_untrusted
 from nitro_emu.peers.tenancy import Tenancy, VfAddress
-from nitro_emu.peers.vf_trust import VfTrust
-from srd.engine import Engine
 from srd.errors import SrdError
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
 from srd.secure.keys import fingerprint
+
+if TYPE_CHECKING:
+    from nitro_emu.peers.endpoint import VfEndpoint
 
 WELCOME_S: Final = 20.0
 """How long this end waits to be let in: twice as long as a security chip may take for a document."""
@@ -55,17 +56,8 @@ class RemoteState(Enum):
 class OutgoingPeer:
     """One destination. `post` hands a request's posting to it: a call that takes the peer's number."""
 
-    def __init__(
-        self,
-        gid: bytes,
-        *,
-        engine: Callable[[], Engine],
-        trust: VfTrust,
-        proofs: Proofs,
-        outgoing: dict[int, OutgoingPeer],
-        log: logging.Logger,
-    ) -> None:
-        """Prepare to send to a GID. `outgoing`: by number of the peer, to which its own are added."""
+    def __init__(self, gid: bytes, endpoint: VfEndpoint) -> None:
+        """Prepare to send to a GID."""
         self.gid = gid
         self.users = 0
         """Address handles."""
@@ -74,11 +66,11 @@ class OutgoingPeer:
         self.name = gid_text(gid)
         self.destination: VfAddress | None = None
         """Where its peer is, or was the last time."""
-        self._engine = engine
-        self._trust = trust
-        self._proofs = proofs
-        self._outgoing = outgoing
-        self._log = log
+        self._engine = endpoint.engine
+        self._trust = endpoint.trust
+        self._proofs = endpoint.proofs
+        self._outgoing = endpoint.outgoing
+        self._log = endpoint.log
         self._hello: npt.NDArray[np.uint8] = np.empty(0, np.uint8)  # while it is sent
         self._posts: deque[tuple[Callable[[int], None], Callable[[Status], None]]] = deque()
 

@@ -53,13 +53,17 @@ def _write(path: Path, content: bytes, *, mode: int) -> None:
 def read_private_key(path: Path) -> EllipticCurvePrivateKey:
     """Return the private key in a file. Raises TrustError, also if others may read the file."""
     content = read_file(path, max_bytes=MAX_FILE_BYTES)
-    status = path.stat()
+    check_private(path, path.stat())
+    return load_private_key_untrusted(content, name=str(path))
+
+
+def check_private(path: Path, status: os.stat_result) -> None:
+    """Raise TrustError if others may use a file, or it is another user's."""
     if status.st_mode & 0o077:
         mode = stat.S_IMODE(status.st_mode)
         raise TrustError(f"{path}: others may use it (mode {mode:o}); run: chmod go-rwx {path}")
     if status.st_uid not in {0, os.geteuid()}:
         raise TrustError(f"{path}: belongs to another user (uid {status.st_uid}); run: chown $USER {path}")
-    return load_private_key_untrusted(content, name=str(path))
 
 
 def read_public_key(path: Path) -> EllipticCurvePublicKey:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, Self
+from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -72,31 +72,21 @@ class Authority:
         """The certificate as documents carry it."""
         return certificate_der(self.certificate)
 
-    def make_intermediate(self, name: str, *, now: datetime, days: float, path_length: int) -> Self:
+    def make_intermediate(self, name: str, *, now: datetime, days: float, path_length: int) -> Authority:
         """Issue an authority that may have `path_length` more below it. Raises TrustError, as `make_leaf` does."""
         self._check_may_issue(authority=True, path_length=path_length)
-        key = generate_private_key(SECP384R1())
-        lifetime = timedelta(days=days)
-        builder = _builder(name, now=now, lifetime=lifetime, key=key.public_key(), issuer=self.certificate)
-        signed = _as_authority(builder, path_length=path_length).sign(self.private_key, SHA384())
-        return type(self)(signed, key)
+        constraints = x509.BasicConstraints(ca=True, path_length=path_length)
+        return _issued(name, now=now, lifetime=timedelta(days=days), constraints=constraints, issuer=self)
 
-    def make_leaf(self, name: str, *, now: datetime, hours: float = LEAF_HOURS) -> Self:
+    def make_leaf(self, name: str, *, now: datetime, hours: float = LEAF_HOURS) -> Authority:
         """Issue the certificate of a new key that signs documents.
 
         Raises TrustError if this one may not issue it, for a name that X.509 has no room for, and for a time without
         a time zone.
         """
         self._check_may_issue(authority=False, path_length=None)
-        key = generate_private_key(SECP384R1())
-        lifetime = timedelta(hours=hours)
-        builder = _builder(name, now=now, lifetime=lifetime, key=key.public_key(), issuer=self.certificate)
-        signed = (
-            builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_key_usage(digital_signature=True), critical=False)
-            .sign(self.private_key, SHA384())
-        )
-        return type(self)(signed, key)
+        constraints = x509.BasicConstraints(ca=False, path_length=None)
+        return _issued(name, now=now, lifetime=timedelta(hours=hours), constraints=constraints, issuer=self)
 
     def _check_may_issue(self, *, authority: bool, path_length: int | None) -> None:
         constraints = self.certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
@@ -110,31 +100,36 @@ class Authority:
 
 def make_root(name: str, *, now: datetime, days: float = ROOT_DAYS) -> Authority:
     """Return a new root, whose certificate is signed by itself. Raises TrustError, as `Authority.make_leaf` does."""
-    key = generate_private_key(SECP384R1())
-    builder = _builder(name, now=now, lifetime=timedelta(days=days), key=key.public_key(), issuer=None)
-    return Authority(_as_authority(builder, path_length=None).sign(key, SHA384()), key)
+    constraints = x509.BasicConstraints(ca=True, path_length=None)
+    return _issued(name, now=now, lifetime=timedelta(days=days), constraints=constraints, issuer=None)
 
 
-def _builder(
-    name: str, *, now: datetime, lifetime: timedelta, key: EllipticCurvePublicKey, issuer: x509.Certificate | None
-) -> x509.CertificateBuilder:
-    """Return what all certificates have in common; a root's issuer is None."""
+def _issued(
+    name: str, *, now: datetime, lifetime: timedelta, constraints: x509.BasicConstraints, issuer: Authority | None
+) -> Authority:
+    """Return a new key with its certificate; a root's issuer is None."""
     if now.tzinfo is None:
         raise TrustError(f"the time {now.isoformat()} has no time zone; give one, e.g. {now.isoformat()}Z")
-    start = now.astimezone(UTC)  # written to the second
-    subject = _name(name)
-    issuer_key = key if issuer is None else public_key_of(issuer)
-    return (
+    start, key = now.astimezone(UTC), generate_private_key(SECP384R1())  # the time is written to the second
+    subject, own = _name(name), key.public_key()
+    above, signing = (None, key) if issuer is None else (issuer.certificate, issuer.private_key)
+    builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
-        .issuer_name(subject if issuer is None else issuer.subject)
-        .public_key(key)
+        .issuer_name(subject if above is None else above.subject)
+        .public_key(own)
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
         .not_valid_after(start + lifetime)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(own), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(own if above is None else public_key_of(above)),
+            critical=False,
+        )
+        .add_extension(constraints, critical=True)
+        .add_extension(_key_usage(is_authority=constraints.ca), critical=constraints.ca)
     )
+    return Authority(builder.sign(signing, SHA384()), key)
 
 
 def _name(name: str) -> x509.Name:
@@ -145,17 +140,10 @@ def _name(name: str) -> x509.Name:
     )
 
 
-def _as_authority(builder: x509.CertificateBuilder, *, path_length: int | None) -> x509.CertificateBuilder:
-    constraints = x509.BasicConstraints(ca=True, path_length=path_length)
-    return builder.add_extension(constraints, critical=True).add_extension(
-        _key_usage(key_cert_sign=True), critical=True
-    )
-
-
-def _key_usage(*, digital_signature: bool = False, key_cert_sign: bool = False) -> x509.KeyUsage:
+def _key_usage(*, is_authority: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
-        digital_signature=digital_signature,
-        key_cert_sign=key_cert_sign,
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,

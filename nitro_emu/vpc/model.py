@@ -320,12 +320,16 @@ def _no_such(kind: str, known: Iterable[str]) -> str:
 
 def load(path: Path) -> VpcMap:
     """Return the map in a YAML file. Raises VpcError with file, key, value and remedy."""
+    return parse(read(path), name=str(path))
+
+
+def read(path: Path) -> bytes:
+    """Return a YAML file's content. Raises VpcError."""
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as failure:
-        raise VpcError(f"{path}: cannot be read: {failure.strerror}; name the control plane's YAML file") from None
-    return parse(content, name=str(path))
+            return file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise VpcError(f"{path}: cannot be read: {error.strerror}; name the control plane's YAML file") from None
 
 
 def parse(content: bytes, *, name: str) -> VpcMap:

@@ -4,9 +4,9 @@ Theory of operation. One task watches the file, by its status every `WATCH_S` an
 is read when it has been the same for one such time, so that one which an editor is still writing is not taken for its
 first half. One that is broken is logged; the last good map goes on.
 
-One task a card pushes: at once when the map has changed or the card's connection has ended, as when it is started anew;
-every third of the lifetime, so that a card has two more tries before its map expires; every `RETRY_S` to a card that
-is not there; and to one that refuses, after 1 s, 2 s, 4 s and so on up to `MAX_RETRY_S`, until it has taken that map.
+One task a card pushes: at once when the map has changed; every third of the lifetime, so that a card has two more
+tries before its map expires; every `RETRY_S` to a card that is not there, or whose connection has ended, as when it is
+started anew; and to one that refuses, after 1 s, 2 s, 4 s and so on up to `MAX_RETRY_S`, until it has taken that map.
 What becomes of pushes is reported once per change. A card that an edit removes gets the new map, too, so that it
 withdraws what the old one allowed: until it has taken it, or its old map has expired.
 """
@@ -27,9 +27,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from nitro_emu.errors import VpcError
 from nitro_emu.vpc.document import sign_map
-from nitro_emu.vpc.model import VpcMap, parse
+from nitro_emu.vpc.model import VpcMap, parse, read
 from nitro_emu.vpc.push import PUSH_TIMEOUT_S, CardLink, PushOutcome, PushState, Signed
-from nitro_emu.vpc.watch import FileWatch, look, read
 
 WATCH_S: Final = 0.1
 """How often the file's status is read. A change is pushed within two of these: well within a second."""
@@ -42,12 +41,8 @@ MAX_RETRY_S: Final = 30.0
 
 PUSHES_PER_LIFETIME: Final = 3
 
-MIN_LINK_S: Final = 1.0
-"""A connection that ends sooner after an answer says little about the card: perhaps it closes each one."""
-
-CLOSES_ALWAYS: Final = 2
-"""Connections in a row that ended so soon: the card is not asked again for that."""
-
+Status = tuple[int, int, int, int]
+"""What changes with a file's content: by a write, or by another file in its place."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -136,7 +131,6 @@ class _Pusher:
         self._refused = (0, 0)  # an edition, and how often in a row the card has refused it
         self._lifetime_s = 0.0  # that document's
         self._ends_at: float | None = None  # by the loop's clock, if it is retired
-        self._early_ends = 0  # connections in a row that the card closed soon after its answer
 
     def wake(self, card: str) -> None:
         """Push what is there now to the card, which has this name now; go on, also if this was retired."""
@@ -170,25 +164,21 @@ class _Pusher:
 
     async def _wait(self, outcome: PushOutcome) -> None:
         """Wait until the next push is due: there is a new document, or the card did not take it, or is no longer."""
-        retry_s = None if outcome.state is PushState.ACCEPTED else retry_after_s(self._refused[1])
-        if outcome.state is not PushState.UNREACHABLE:
-            loop = asyncio.get_running_loop()
-            since = loop.time()
-            if not await self._is_lost_first(timeout_s=retry_s):
-                return
-            self._early_ends = self._early_ends + 1 if loop.time() - since < MIN_LINK_S else 0
-            if not self._early_ends:
-                return
+        retry_s = RETRY_S
+        if outcome.state is PushState.REFUSED:
+            retry_s = retry_after_s(self._refused[1])
+        elif outcome.state is PushState.ACCEPTED and not await self._is_lost():
+            return
         with suppress(TimeoutError):
-            async with asyncio.timeout(RETRY_S if self._early_ends < CLOSES_ALWAYS else retry_s):
+            async with asyncio.timeout(retry_s):
                 await self._due.wait()
 
-    async def _is_lost_first(self, *, timeout_s: float | None) -> bool:
-        """Wait until a push is due, or for that time; return whether the connection has ended before."""
+    async def _is_lost(self) -> bool:
+        """Wait until a push is due; return whether the connection has ended before."""
         due, lost = asyncio.ensure_future(self._due.wait()), asyncio.ensure_future(self._link.lost())
         try:
-            await asyncio.wait((due, lost), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            return lost.done() and not due.done()
+            await asyncio.wait((due, lost), return_when=asyncio.FIRST_COMPLETED)
+            return not due.done()
         finally:
             due.cancel()
             lost.cancel()
@@ -237,8 +227,8 @@ class ControlPlane:
         self._report = report
         self._watch_s = watch_s
         self._timeout_s = timeout_s
-        self._content, _ = read(path)
-        self._file = FileWatch()
+        self._status = look(path)  # of what was read last, or before
+        self._content = read(path)
         self._supply = _Supply(parse(self._content, name=str(path)), signer=signer)
         self._complaint = ""
         self._asked = asyncio.Event()
@@ -264,11 +254,15 @@ class ControlPlane:
     # -- the file -----------------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
+        """Read the file when somebody has asked for that, or when it has changed, and is the same at two looks."""
+        last = self._status
         while True:
             asked = await self._is_asked()
             status = look(self._path)
-            if self._file.is_due(status, asked=asked) or status is None:
+            if asked or status == last != self._status:
+                self._status = status
                 await self._load(asked=asked)
+            last = status
 
     async def _is_asked(self) -> bool:
         """Wait until it is time to look at the file; return whether somebody asked for that."""
@@ -282,8 +276,7 @@ class ControlPlane:
 
     async def _load(self, *, asked: bool) -> None:
         try:
-            content, status = await asyncio.to_thread(read, self._path)
-            self._file.has_read(status, asked=asked)
+            content = await asyncio.to_thread(read, self._path)
             if content != self._content or asked:
                 self._supply.replace(await asyncio.to_thread(parse, content, name=str(self._path)))
                 self._content = content
@@ -325,3 +318,12 @@ class ControlPlane:
             self._pushers[address] = pusher, group.create_task(pusher.run())
         for address in self._pushers.keys() - wanted.keys():
             self._pushers[address][0].retire()
+
+
+def look(path: Path) -> Status | None:
+    """Return a file's status; None if it cannot be had."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -10,10 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-import click
-
 from scripts.benches.case import CaseOptions
-from scripts.harness.steps import step
+from scripts.harness.steps import say, step
 
 SHOWN: Final = 5
 """Faults of each kind that are printed of a scenario."""
@@ -40,10 +38,10 @@ def complain(faults: Iterable[tuple[str, str]], *, command: str) -> None:
     counts = Counter[str]()
     for kind, text in faults:
         if not counts:
-            click.echo(f"faults; replay with: scripts/bench {command}", err=True)
+            say(f"faults; replay with: scripts/bench {command}")
         counts[kind] += 1
         if counts[kind] <= SHOWN:
-            click.echo(f"    {kind}: {text[:_SHOWN_CHARACTERS]}", err=True)
+            say(f"    {kind}: {text[:_SHOWN_CHARACTERS]}")
     for kind, count in counts.items():
         if count > SHOWN:
-            click.echo(f"    {kind}: {count - SHOWN} more", err=True)
+            say(f"    {kind}: {count - SHOWN} more")

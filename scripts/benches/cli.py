@@ -172,7 +172,7 @@ def _measure(case: Case, request: CaseOptions) -> CaseOutcome:
     missing = _missing(case)
     kind, planned, past = _kind(case, request), case.planned(request), Estimate.read(PAST)
     rounds: list[Round] = []
-    with Progress(case.name, [kind] * planned, estimate=past) as shown, heard_by(shown.at):
+    with Progress(case.name, [kind] * planned, estimate=past) as shown, heard_by(shown.at, told=shown.say):
         for each in case.rounds(request):
             rounds.append(each)
             shown.end(kind)

@@ -38,6 +38,11 @@ def wanted(*bounds: str) -> tuple[Wanted, ...]:
     return tuple(Wanted(each.figure, each.relation, each.limit) for each in map(requirement, bounds))
 
 
+def over(ours: Figures, theirs: Figures, ratios: Mapping[str, str]) -> dict[str, float]:
+    """Return each ratio of a figure, ours over theirs, that both have; `ratios`: by name, the figure."""
+    return {name: ours[key] / theirs[key] for name, key in ratios.items() if key in ours and key in theirs}
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """One measurement: one seed, or one run of each contestant."""

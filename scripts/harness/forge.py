@@ -9,42 +9,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from random import Random
 from typing import Any, Final, get_args
 
-import numpy as np
+from scripts.harness.liar import FLAGS, WIDE_EDGES, Fields
+from scripts.harness.rogue import RoguePeer
+from srd.proto.wire.control import Accept, Ack, Control, Hello, Nack, PathReport, Protected, Reset
+from srd.proto.wire.data import HEADER_BYTES, MIN_DATAGRAM_BYTES, VERSION, PacketType
 
-from srd.proto.wire.control import Ack, Control, Hello, Nack, PathReport, Protected, Reset
-from srd.proto.wire.data import (
-    ABORTED,
-    HEADER,
-    HEADER_BYTES,
-    IMMEDIATE,
-    MIN_DATAGRAM_BYTES,
-    VERSION,
-    Opcode,
-    PacketType,
-)
-
-EDGES: Final = (
-    0,
-    1,
-    2,
-    63,
-    64,
-    127,
-    128,
-    255,
-    256,
-    1 << 15,
-    (1 << 16) - 1,
-    1 << 31,
-    (1 << 32) - 1,
-    1 << 63,
-    (1 << 64) - 1,
-)
-"""Values for fields: both limits of every width, the limits of the protocol, and their neighbours."""
 _WIDTHS: Final = {1: ">B", 2: ">H", 4: ">I", 8: ">Q"}
 _CONTEXT_AT: Final = 8
 _PREFIX_BYTES: Final = 16
@@ -52,26 +25,13 @@ MAX_PAYLOAD_BYTES: Final = 1400
 ANY_KIND: Final = ("noise", "control", "data", "mutated", "edge", "edge")
 UNSEALED_SHARE: Final = 0.2
 """Fraction of the packets of open peers that are not encrypted, although they should be."""
-_FLAGS: Final = [*Opcode, *(flag | extra for flag in Opcode for extra in (IMMEDIATE, ABORTED)), 0x10, 0xFF]
-
-
-@dataclass(frozen=True, slots=True)
-class OpenPeer:
-    """An open peer, from the attacker's view."""
-
-    context: int
-    """The target's context, which packets to it carry."""
-    own_context: int
-    segment_bytes: int
-    """Payload of a full data packet."""
-    seal: Callable[[bytes], bytes] | None = None
-    """Makes a packet to the peer authentic; None: nobody can."""
+_FLAGS: Final = (*FLAGS, 0x10, 0xFF)
 
 
 class PacketForge:
     """Creates packets; `captured` are datagrams of the transfer to the target."""
 
-    def __init__(self, rng: Random, *, peers: Sequence[OpenPeer] = (), captured: Sequence[bytes] = ()) -> None:
+    def __init__(self, rng: Random, *, peers: Sequence[RoguePeer] = (), captured: Sequence[bytes] = ()) -> None:
         self._rng = rng
         self.captured = captured
         self._psn = 0
@@ -84,7 +44,7 @@ class PacketForge:
         }
         self.use(peers)
 
-    def use(self, peers: Sequence[OpenPeer]) -> None:
+    def use(self, peers: Sequence[RoguePeer]) -> None:
         """Address these open peers from now on, besides contexts of nobody."""
         self._peers = {peer.context.to_bytes(8, "big"): peer for peer in peers}
 
@@ -95,16 +55,17 @@ class PacketForge:
     def _sealed(self, packet: bytes) -> bytes:
         """Return a packet of an open peer as an authentic one, but for some that are not; any other as it is."""
         peer = self._peers.get(packet[_CONTEXT_AT:_PREFIX_BYTES])
-        if peer is None or peer.seal is None or self._rng.random() < UNSEALED_SHARE:
+        if peer is None or self._rng.random() < UNSEALED_SHARE:
             return packet
         return peer.seal(packet)
 
-    def _peer(self) -> OpenPeer:
+    def _peer(self) -> RoguePeer:
         """Return an open peer, or one with a random context."""
         rng = self._rng
         if self._peers and rng.random() < 0.7:
             return rng.choice(list(self._peers.values()))
-        return OpenPeer(rng.getrandbits(64), rng.getrandbits(64), MAX_PAYLOAD_BYTES)
+        size_bytes = HEADER_BYTES + MAX_PAYLOAD_BYTES
+        return RoguePeer(Accept(rng.getrandbits(64), rng.getrandbits(64), 0, 0, 0, 0, size_bytes), session=None)
 
     def _noise(self) -> bytes:
         """Return random bytes of any length, nearly always after a valid version and type."""
@@ -122,21 +83,15 @@ class PacketForge:
         """Return data of an open peer: well-formed, or violating some rules of messages and windows."""
         peer, rng = self._peer(), self._rng
         self._psn += rng.choice([0, 1, 1, 1, 2, 3000])
-        length = rng.choice([0, 1, peer.segment_bytes, 2 * peer.segment_bytes, 1 << 20, (1 << 32) - 1])
-        payload_bytes = rng.choice([0, 1, min(length, peer.segment_bytes), min(peer.segment_bytes, MAX_PAYLOAD_BYTES)])
-        psn, edge = self._psn, rng.choice(EDGES)
-        header = np.zeros(1, HEADER)
-        header["version"], header["type"], header["flags"] = VERSION, PacketType.DATA, rng.choice(_FLAGS)
-        header["path"] = edge & 0xFF
-        header["path_sequence"] = rng.choice([psn, edge]) & 0xFFFFFFFF
-        header["context"] = peer.context
-        header["psn"] = rng.choice([psn, psn, edge])
-        header["sent_us"], header["immediate"] = rng.getrandbits(32), rng.getrandbits(32)
-        header["message"] = rng.choice([psn, edge]) & 0xFFFFFFFF
-        header["length"] = length
-        header["offset"] = rng.choice([0, 0, peer.segment_bytes, edge])
-        header["key"] = rng.choice([0, rng.getrandbits(64)])
-        return header.tobytes() + bytes(payload_bytes)
+        psn, edge, full = self._psn, rng.choice(WIDE_EDGES), peer.datagram_bytes - HEADER_BYTES
+        length = rng.choice([0, 1, full, 2 * full, 1 << 20, (1 << 32) - 1])
+        header = Fields(
+            peer.context, flags=rng.choice(_FLAGS), path=edge, path_sequence=rng.choice([psn, edge]),
+            psn=rng.choice([psn, psn, edge]), sent_us=rng.getrandbits(32), message=rng.choice([psn, edge]),
+            length=length, immediate=rng.getrandbits(32), offset=rng.choice([0, 0, full, edge]),
+            key=rng.choice([0, rng.getrandbits(64)]),
+        )  # fmt: skip
+        return header.encode() + bytes(rng.choice([0, 1, min(length, full), min(full, MAX_PAYLOAD_BYTES)]))
 
     def _mutated(self) -> bytes:
         """Return a captured datagram with another context, and flipped bits, truncated or extended."""
@@ -164,11 +119,11 @@ class PacketForge:
         at = rng.randrange(0, max(min(len(packet), 96) - width, 1))
         at -= at % width  # nearly all fields are aligned
         if at + width <= len(packet) and not (at < _PREFIX_BYTES and at + width > _CONTEXT_AT):
-            struct.pack_into(_WIDTHS[width], packet, at, rng.choice(EDGES) & ((1 << 8 * width) - 1))
+            struct.pack_into(_WIDTHS[width], packet, at, rng.choice(WIDE_EDGES) & ((1 << 8 * width) - 1))
         return bytes(packet)
 
 
-def _control_packet(kind: type, peer: OpenPeer, rng: Random) -> bytes:
+def _control_packet(kind: type, peer: RoguePeer, rng: Random) -> bytes:
     """Return a packet of a kind, with values that its fields may have."""
     values: dict[str, Any] = {
         "context": peer.context,

@@ -42,10 +42,11 @@ WINDOW_PACKETS: Final = 32_768
 """The default window of PSNs: how far ahead of another's PSN a lie may be, and count."""
 MAX_AHEAD: Final = 1000
 """PSNs that may be missing before this peer goes back to the first of them."""
-EDGES: Final = (0, 1, 2, 63, 64, 127, 128, 255, 1 << 15, (1 << 16) - 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
+EDGES: Final = (0, 1, 2, 63, 64, 127, 128, 255, 256, 1 << 15, (1 << 16) - 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
+"""Values for fields: both limits of every width, the limits of the protocol, and their neighbours."""
 WIDE_EDGES: Final = (*EDGES, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 _HEADER: Final = struct.Struct(">BBBBIQQIIIIQQ")
-_FLAGS: Final = (*Opcode, *(flag | extra for flag in Opcode for extra in (IMMEDIATE, ABORTED)), 0x20, 0x7F)
+FLAGS: Final = (*Opcode, *(flag | extra for flag in Opcode for extra in (IMMEDIATE, ABORTED)), 0x20, 0x7F)
 
 
 @dataclass(slots=True)
@@ -247,7 +248,7 @@ class Liar:
             case 4:
                 fields.key = rng.choice((rng.getrandbits(64), *WIDE_EDGES, *keys))
             case 5:
-                fields.flags = rng.choice(_FLAGS)
+                fields.flags = rng.choice(FLAGS)
             case _:
                 fields.immediate, fields.sent_us = rng.choice(EDGES), rng.choice(EDGES)
 
@@ -271,7 +272,7 @@ class Liar:
             Close(self.rogue.context, self.rogue.own_context).encode(),
         ))  # fmt: skip
         fields = self._next(size_bytes=size_bytes, path=rng.randrange(4), index=0)
-        fields.flags = WITH_ACK | rng.choice((0, 0, 0, *_FLAGS))
+        fields.flags = WITH_ACK | rng.choice((0, 0, 0, *FLAGS))
         if rng.random() < 0.3:
             fields.length = rng.choice((size_bytes + 1, size_bytes + len(behind), *EDGES))
         return Lie("with_ack", self.rogue.seal(fields.encode() + bytes(size_bytes) + behind))

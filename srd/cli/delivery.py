@@ -16,6 +16,7 @@ import click
 from netns.base.output import emit
 from netns.base.printable import printable
 from netns.base.token_bucket import TokenBucket
+from srd.cli.peer_options import PeerOptions
 from srd.cli.progress import TransferProgress, rate_text
 from srd.errors import PeerError, SrdError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
@@ -30,7 +31,7 @@ RETRY_INTERVAL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class SendOptions:
+class SendOptions(PeerOptions):
     """Options of `srd send`."""
 
     retry_for_s: int
@@ -51,19 +52,7 @@ class SendOptions:
     as_json: bool
     """Whether to print events instead of text."""
 
-    paths: int
-    """The endpoint's paths; those that a peer opens beyond them are standbys."""
-
-
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """The receiver."""
-
-    name: str
-    """In messages."""
-
-    connect: Callable[[], Awaitable[Peer]]
-    """Opens a peer for one attempt. Raises SrdError."""
+    known_hosts: Path | None
 
 
 @dataclass(slots=True)
@@ -81,10 +70,11 @@ class DeliveredCounts:
 class Delivery:
     """Sends files until each is delivered or has failed. What fails is said at once, and the others go on."""
 
-    def __init__(self, listing: Listing, destination: Destination, *, options: SendOptions) -> None:
+    def __init__(self, listing: Listing, connect: Callable[[], Awaitable[Peer]], *, options: SendOptions) -> None:
+        """`connect` opens a peer for one attempt; it raises SrdError."""
         self._listing = listing
         self._waiting: dict[OutgoingFile, None] = dict.fromkeys(listing.files)
-        self._destination = destination
+        self._connect = connect
         self._options = options
         self._is_single = len(listing.files) + len(listing.failed) == 1
         self._single: SentFile | None = None
@@ -164,7 +154,7 @@ class Delivery:
 
     async def _attempt(self) -> None:
         is_first, options = not self._is_begun, self._options
-        peer = self._peer = await self._destination.connect()
+        peer = self._peer = await self._connect()
         self._is_begun = True
         for file in self._waiting:
             file.if_differs = options.skip_identical or not is_first

@@ -5,29 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 
 from netns.base import logs
 from netns.base.logs import line_of
+from netns.base.options import with_options
 from srd.cli.options import require_one_of
 
-F = TypeVar("F", bound=Callable[..., Any])
 _PRIORITIES: Final = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3}
 """Of syslog, as systemd's journal takes them in front of a line (sd-daemon(3))."""
 
 
-def log_options(command: F) -> F:
-    """Add -v and -q; `log_level` makes a level of them."""
-    for option in (
-        click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only."),
-        click.option("-v", "--verbose", is_flag=True, help="Log peers, too: who connects, and how each ended."),
-    ):
-        command = option(command)
-    return command
+log_options: Final = with_options(
+    click.option("-v", "--verbose", is_flag=True, help="Log peers, too: who connects, and how each ended."),
+    click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only."),
+)
+"""`log_level` makes a level of them."""
 
 
 def log_level(*, verbose: bool, quiet: bool) -> int:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 
+from netns.base.options import with_options
 from srd.cli.security import SecurityOptions, security_options
 from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.proto.config import MAX_PATHS, ProtocolConfig
 from srd.proto.trace import Trace
 from srd.qlog.writer import VantagePoint
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 _paths_option: Final = click.option(
     "--paths",
@@ -32,11 +31,8 @@ _busy_poll_option: Final = click.option(
 )
 
 
-def peer_options(command: _F) -> _F:
-    """Add the options that both ends have, of every command."""
-    for option in (trace_option, _busy_poll_option, security_options, _paths_option):
-        command = option(command)
-    return command
+peer_options: Final = with_options(_paths_option, security_options, _busy_poll_option, trace_option)
+"""What both ends have, of every command."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -167,66 +166,59 @@ def client(*, interval_s: float, **given: Any) -> int:
     The lines are iperf3's, with the smoothed round trip and the number of paths used.
     """
     side = ClientSide.of(given)
-    return run(_measure(side, ClientOptions(**given), interval_s=interval_s))
+    return run(_measure(side, _parameters(**given), interval_s=interval_s))
 
 
-@dataclass(frozen=True, slots=True)
-class ClientOptions:
-    """Options of a client only."""
-
-    seconds: float | None
-    size_bytes: int | None
-    omit_s: float
-    rate_bps: int
-    block_bytes: int | None
-    streams: int
-    reverse: bool
-    bidir: bool
-    tcp: bool
-    mptcp: bool
-    congestion: str | None
-    verify: bool
-    server_output: bool
-
-    def __post_init__(self) -> None:
-        """Raise click.UsageError for options that exclude each other."""
-        self.parameters()
-
-    def parameters(self) -> Parameters:
-        """Return the test. Raises click.UsageError."""
-        require_one_of({"--time": self.seconds is not None, "--bytes": self.size_bytes is not None})
-        require_one_of({"--reverse": self.reverse, "--bidir": self.bidir})
-        require_one_of({"--tcp": self.tcp, "--mptcp": self.mptcp})
-        is_tcp = self.tcp or self.mptcp
-        if self.congestion is not None and not is_tcp:
-            raise click.UsageError("--congestion is of TCP; give --tcp or --mptcp, too")
-        if self.seconds == 0:
-            raise click.UsageError("--time 0: a test ends; give --bytes for one without a time")
-        longest_bytes = int(self.rate_bps / 8 * MAX_PACED_BLOCK_S)
-        if self.rate_bps and self.block_bytes is not None and self.block_bytes > max(longest_bytes, 1):
-            raise click.UsageError(
-                f"--length {self.block_bytes}: takes {8 * self.block_bytes / self.rate_bps:.3g} s at --bitrate "
-                f"{self.rate_bps}, which cannot be kept; give at most {max(longest_bytes, 1)}, or leave it out"
-            )
-        protocol = Protocol.MPTCP if self.mptcp else Protocol.TCP if self.tcp else Protocol.SRD
-        parameters = Parameters(
-            protocol,
-            congestion=(self.congestion or CUBIC) if is_tcp else "",
-            seconds=0.0 if self.size_bytes else SECONDS if self.seconds is None else self.seconds,
-            size_bytes=self.size_bytes or 0,
-            omit_s=self.omit_s,
-            streams=self.streams,
-            block_bytes=self.block_bytes or default_block_bytes(protocol, rate_bps=self.rate_bps),
-            rate_bps=self.rate_bps,
-            direction=Direction.REVERSE if self.reverse else Direction.BOTH if self.bidir else Direction.FORWARD,
-            verify=self.verify,
-            server_output=self.server_output,
+def _parameters(
+    *,
+    seconds: float | None,
+    size_bytes: int | None,
+    omit_s: float,
+    rate_bps: int,
+    block_bytes: int | None,
+    streams: int,
+    reverse: bool,
+    bidir: bool,
+    tcp: bool,
+    mptcp: bool,
+    congestion: str | None,
+    verify: bool,
+    server_output: bool,
+) -> Parameters:
+    """Return the test. Raises click.UsageError."""
+    require_one_of({"--time": seconds is not None, "--bytes": size_bytes is not None})
+    require_one_of({"--reverse": reverse, "--bidir": bidir})
+    require_one_of({"--tcp": tcp, "--mptcp": mptcp})
+    is_tcp = tcp or mptcp
+    if congestion is not None and not is_tcp:
+        raise click.UsageError("--congestion is of TCP; give --tcp or --mptcp, too")
+    if seconds == 0:
+        raise click.UsageError("--time 0: a test ends; give --bytes for one without a time")
+    longest_bytes = max(int(rate_bps / 8 * MAX_PACED_BLOCK_S), 1)
+    if rate_bps and block_bytes is not None and block_bytes > longest_bytes:
+        raise click.UsageError(
+            f"--length {block_bytes}: takes {8 * block_bytes / rate_bps:.3g} s at --bitrate {rate_bps}, which cannot "
+            f"be kept; give at most {longest_bytes}, or leave it out"
         )
-        try:
-            parameters.check()
-        except PerfError as error:
-            raise click.UsageError(str(error)) from error
-        return parameters
+    protocol = Protocol.MPTCP if mptcp else Protocol.TCP if tcp else Protocol.SRD
+    parameters = Parameters(
+        protocol,
+        congestion=(congestion or CUBIC) if is_tcp else "",
+        seconds=0.0 if size_bytes else SECONDS if seconds is None else seconds,
+        size_bytes=size_bytes or 0,
+        omit_s=omit_s,
+        streams=streams,
+        block_bytes=block_bytes or default_block_bytes(protocol, rate_bps=rate_bps),
+        rate_bps=rate_bps,
+        direction=Direction.REVERSE if reverse else Direction.BOTH if bidir else Direction.FORWARD,
+        verify=verify,
+        server_output=server_output,
+    )
+    try:
+        parameters.check()
+    except PerfError as error:
+        raise click.UsageError(str(error)) from error
+    return parameters
 
 
 class Documents:
@@ -246,13 +238,13 @@ class Documents:
         self._write(describe({**document(report), "error": INTERRUPTED}) + "\n")
 
 
-async def _measure(side: ClientSide, test: ClientOptions, *, interval_s: float) -> int:
+async def _measure(side: ClientSide, parameters: Parameters, *, interval_s: float) -> int:
     as_json = side.common.as_json
     with side.common.output() as write:
         text = TextReport(lambda line: write(line + "\n"))
         async with side.client(write) as tests:
             watch = Documents(write) if as_json else text
-            report = await tests.run(test.parameters(), interval_s=interval_s, watch=watch)
+            report = await tests.run(parameters, interval_s=interval_s, watch=watch)
         if as_json:
             write(describe(document(report)) + "\n")
         else:

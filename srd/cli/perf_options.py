@@ -11,18 +11,17 @@ from typing import Any, Final
 import click
 
 from netns.base.addresses import host_port_text
-from netns.base.options import Duration, json_option
+from netns.base.options import Duration, json_option, with_options
 from netns.base.printable import printable
 from srd.cli.metrics import metrics_option
 from srd.cli.options import bind_option, port_option
 from srd.cli.peer_options import PeerOptions, peer_options
 from srd.cli.security import TargetAddress as TargetType
-from srd.cli.security import check_fingerprint
+from srd.cli.security import check_fingerprint, first_contact
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
 from srd.metrics.serving import serving
-from srd.peer import Peer
 from srd.perf.client import PerfClient, ServerTarget
 from srd.perf.iperf_json import error_document
 from srd.perf.results import describe
@@ -38,18 +37,15 @@ MAX_CONNECT_S: Final = 600.0
 LEAST_INTERVAL_S: Final = 0.1
 
 
-def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that both ends have."""
-    for option in (
-        peer_options,
-        metrics_option,
-        click.option("--logfile", type=click.Path(path_type=Path, dir_okay=False), help="Write the output to FILE."),
-        json_option,
-        bind_option,
-        port_option(PORT, help_text="The server's port, of UDP and TCP."),
-    ):
-        command = option(command)
-    return command
+common_options: Final = with_options(
+    port_option(PORT, help_text="The server's port, of UDP and TCP."),
+    bind_option,
+    json_option,
+    click.option("--logfile", type=click.Path(path_type=Path, dir_okay=False), help="Write the output to FILE."),
+    metrics_option,
+    peer_options,
+)
+"""What both ends have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +163,6 @@ class ClientSide:
         """Give the client; an error is printed by `write`, too, if it prints JSON."""
         name = host_port_text(self.target.host, self.target.port)
 
-        def greet(peer: Peer) -> None:
-            code = peer.identity.fingerprint
-            note(f"{name} is new: its key has the fingerprint {code}, and is trusted from now on")
-
         try:
             with self.common.tracing(title=f"srd perf client to {name}", vantage_point="client") as trace:
                 async with (
@@ -182,7 +174,7 @@ class ClientSide:
                         self.target,
                         connect_timeout_s=self.connect_timeout_s,
                         bind=self.common.bind,
-                        on_first_contact=greet,
+                        on_first_contact=lambda peer: note(first_contact(name, fingerprint=peer.identity.fingerprint)),
                     )
         except SrdError as error:
             if self.common.as_json:

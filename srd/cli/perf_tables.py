@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
 
-from netns.base.options import Duration, Size
+from netns.base.options import Duration, Size, with_options
 from srd.cli.options import require_one_of, run
 from srd.cli.perf_options import (
     ClientSide,
@@ -28,21 +28,7 @@ from srd.perf.sweep.plan import ALL_SIZES, ITERATIONS, MAX_BYTES, MAX_ITERATIONS
 from srd.perf.sweep.report import RULE, document, heading
 from srd.perf.tcp_socket import CUBIC
 
-Command = Callable[..., Any]
-
-
-def _with(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Add options, in this order."""
-
-    def add(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
-
-
-_sweep_options: Final = _with(
+_sweep_options: Final = with_options(
     host_argument,
     click.option(
         "-s", "--size", "sizes", type=Size(least=1, most=MAX_BYTES), multiple=True, help="Only this size; repeatable."
@@ -65,8 +51,8 @@ _peers_option: Final = click.option(
     show_default=True,
     help="Peers of the same two endpoints, as perftest's queue pairs; they share the iterations.",
 )
-_tcp_options: Final = _with(tcp_option, congestion_option)
-_last_options: Final = _with(verify_option, common_options, connect_timeout_option, known_hosts_option)
+_tcp_options: Final = with_options(tcp_option, congestion_option)
+_last_options: Final = with_options(verify_option, common_options, connect_timeout_option, known_hosts_option)
 
 
 @click.command()

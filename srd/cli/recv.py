@@ -103,11 +103,11 @@ def recv(
         if as_json:
             raise click.UsageError("--json-lines: prints events on standard output, where the file goes; leave it out")
         with logging_to_stderr("srd recv", level=level):
-            return _to_standard_output(_notifying(source))
+            return _to_standard_output(source)
     place = Directory(_checked(output), overwrite=overwrite)
     daemon = Daemon(TransferSessions(place, max_transfers=max_transfers), as_json=as_json)
     with logging_to_stderr("srd recv", level=level):
-        return run(daemon.serve(_notifying(source), once=once), as_json=as_json, is_daemon=not once)
+        return run(daemon.serve(source, once=once), as_json=as_json, is_daemon=not once)
 
 
 def _to_standard_output(source: OpenListener) -> int:
@@ -118,17 +118,6 @@ def _to_standard_output(source: OpenListener) -> int:
         return run(Daemon(TransferSessions(place, max_transfers=1), as_json=False).serve(source, once=True))
     finally:
         place.close()
-
-
-def _notifying(source: OpenListener) -> OpenListener:
-    """Return the same, which tells systemd when it is open and when it closes."""
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[RecvListener]:
-        async with source() as found, notifying_systemd(f"listening on {found.title}"):
-            yield found
-
-    return opened
 
 
 def _checked(given: Path | None) -> Path:
@@ -180,7 +169,9 @@ def _by_endpoint(where: tuple[str | None, int], own: ListenOptions) -> OpenListe
                 if memory:
                     memory.bind(endpoint)
                 async with serving(own.metrics, endpoint, title=title, say=_log.info) as metrics:
-                    yield _described(endpoint, figures=memory.figures if memory else dict, metrics=metrics)
+                    found = _described(endpoint, figures=memory.figures if memory else dict, metrics=metrics)
+                    async with notifying_systemd(f"listening on {found.title}"):
+                        yield found
             finally:
                 await endpoint.close()
                 with suppress(RegionError):  # a cancelled transfer may still use the memory; the process exit frees it

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final
 
 import click
 
 from netns.base.addresses import parse_target
-from netns.base.options import json_option
+from netns.base.options import json_option, with_options
 from netns.base.output import print_json
 from srd.cli.options import require_one_of
 from srd.errors import UsageError
@@ -29,7 +28,6 @@ from srd.secure.keys import (
 )
 from srd.secure.noise import public_bytes
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FINGERPRINT = re.compile(rf"[A-Za-z0-9_-]{{{FINGERPRINT_CHARACTERS}}}")
 
@@ -61,25 +59,20 @@ class TargetAddress(click.ParamType[tuple[str, int, str | None]]):
         return host, port, expected or None
 
 
-def security_options(command: _F) -> _F:
-    """Add the options that both ends have."""
-    for option in (
-        click.option(
-            "--psk-file", type=_FILE, help="Use the symmetric key or passphrase in this file, as the other end does."
-        ),
-        click.option(
-            "--cert",
-            type=_FILE,
-            help="Use the certificate and the private key in this file (PEM), and accept ends that --ca certifies.",
-        ),
-        click.option("--ca", type=_FILE, help="With --cert: the certificates of the authorities to trust (PEM)."),
-        click.option("--key", type=_FILE, help="Use the private key in this file instead of the user's."),
-        click.option("--plain", is_flag=True, help="Do not encrypt: for trusted networks, and for comparisons."),
-    ):
-        command = option(command)
-    return command
-
-
+security_options: Final = with_options(
+    click.option("--plain", is_flag=True, help="Do not encrypt: for trusted networks, and for comparisons."),
+    click.option("--key", type=_FILE, help="Use the private key in this file instead of the user's."),
+    click.option("--ca", type=_FILE, help="With --cert: the certificates of the authorities to trust (PEM)."),
+    click.option(
+        "--cert",
+        type=_FILE,
+        help="Use the certificate and the private key in this file (PEM), and accept ends that --ca certifies.",
+    ),
+    click.option(
+        "--psk-file", type=_FILE, help="Use the symmetric key or passphrase in this file, as the other end does."
+    ),
+)
+"""What both ends have."""
 known_hosts_option = click.option(
     "--known-hosts", type=_FILE, help="Use this file of receivers' public keys instead of the user's."
 )
@@ -134,6 +127,11 @@ def check_fingerprint(target: tuple[str, int, str | None], security: SecurityCon
         raise click.UsageError(
             f"{host}#{expected}: a fingerprint is of a public key; leave out --plain, --psk-file and --cert, or it"
         )
+
+
+def first_contact(name: str, *, fingerprint: str) -> str:
+    """Return what is said of a peer whose key was not known."""
+    return f"{name} is new: its key has the fingerprint {fingerprint}, and is trusted from now on"
 
 
 @click.command()

@@ -8,7 +8,6 @@ import secrets
 import stat
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ from netns.base.addresses import host_port_text
 from netns.base.files import write_whole
 from netns.base.options import Duration, Rate, json_lines_option
 from netns.base.standard_streams import was_closed
-from srd.cli.delivery import Delivery, Destination, SendOptions
+from srd.cli.delivery import Delivery, SendOptions
 from srd.cli.options import is_directory, is_file, run
-from srd.cli.peer_options import PeerOptions, peer_options
-from srd.cli.security import TargetAddress, check_fingerprint, known_hosts_option
+from srd.cli.peer_options import peer_options
+from srd.cli.security import TargetAddress, check_fingerprint, first_contact, known_hosts_option
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.file_transfer.errors import TransferError
@@ -66,18 +65,7 @@ LEAST_LIMIT_BPS = 1_000_000
 @peer_options
 @known_hosts_option
 @json_lines_option
-def send(
-    *,
-    arguments: tuple[str, ...],
-    retry_for_s: float,
-    name: str | None,
-    skip_identical: bool,
-    limit_bps: int | None,
-    file_hash: str,
-    devmem: bool,
-    as_json: bool,
-    **endpoint: Any,
-) -> int:
+def send(*, arguments: tuple[str, ...], retry_for_s: float, name: str | None, **given: Any) -> int:
     """Send files and directories to an `srd recv` at HOST.
 
     A directory is sent with all that is below it, under its own name; links in it are not followed, and said to be
@@ -95,46 +83,29 @@ def send(
     """
     if len(arguments) < 2:
         raise click.UsageError("give at least one PATH, and HOST last")
-    own = ConnectOptions(**endpoint)
-    options = SendOptions(
-        retry_for_s=math.ceil(retry_for_s),
-        devmem=devmem,
-        skip_identical=skip_identical,
-        limit_bps=limit_bps,
-        file_hash=file_hash,
-        as_json=as_json,
-        paths=own.paths,
-    )
+    options = SendOptions(retry_for_s=math.ceil(retry_for_s), **given)
     *paths, target = arguments
-    pipe = _pipe(paths, name=name, devmem=devmem)
+    pipe = _pipe(paths, name=name, devmem=options.devmem)
     address = TargetAddress(default_port=DEFAULT_PORT).convert(target, None, None)
     listing = _listing(paths, pipe)
-    own.check_trace(inputs=[file.path for file in listing.files])
-    config = own.config(address, options)
-    return run(_send(listing, address, config=config, options=options, own=own), as_json=as_json)
+    options.check_trace(inputs=[file.path for file in listing.files])
+    return run(_send(listing, address, config=_config(options, address), options=options), as_json=options.as_json)
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectOptions(PeerOptions):
-    """Options of `srd send` that are for an endpoint of this process."""
-
-    known_hosts: Path | None
-
-    def config(self, target: tuple[str, int, str | None], options: SendOptions) -> EndpointConfig:
-        """Return the endpoint's settings. Raises click.UsageError for options that contradict each other."""
-        if options.devmem and not self.plain:
-            raise click.UsageError(
-                "--devmem: sends the pages of a file as they are, which cannot be encrypted; add --plain"
-            )
-        security = self.security(known_hosts=self.known_hosts)
-        check_fingerprint(target, security)
-        protocol = ProtocolConfig(paths=options.paths)
-        return EndpointConfig(
-            protocol=protocol,
-            adaptive_poll_s=0.0,  # the thread that reads files wants the CPU
-            busy_poll=self.busy_poll,
-            security=security,
+def _config(options: SendOptions, target: tuple[str, int, str | None]) -> EndpointConfig:
+    """Return the endpoint's settings. Raises click.UsageError for options that contradict each other."""
+    if options.devmem and not options.plain:
+        raise click.UsageError(
+            "--devmem: sends the pages of a file as they are, which cannot be encrypted; add --plain"
         )
+    security = options.security(known_hosts=options.known_hosts)
+    check_fingerprint(target, security)
+    return EndpointConfig(
+        protocol=ProtocolConfig(paths=options.paths),
+        adaptive_poll_s=0.0,  # the thread that reads files wants the CPU
+        busy_poll=options.busy_poll,
+        security=security,
+    )
 
 
 def _pipe(paths: list[str], *, name: str | None, devmem: bool) -> OutgoingFile | None:
@@ -201,24 +172,20 @@ async def _send(
     *,
     config: EndpointConfig,
     options: SendOptions,
-    own: ConnectOptions,
 ) -> int:
     host, port, fingerprint = target
     name = host_port_text(host, port)
-    with own.tracing(title=f"srd send to {name}", vantage_point="client") as trace:
+    with options.tracing(title=f"srd send to {name}", vantage_point="client") as trace:
         async with await Endpoint.open(towards=host, config=config, trace=trace) as endpoint:
 
             async def connect() -> Peer:
                 peer = await endpoint.connect(host, port=port, fingerprint=fingerprint)
                 if peer.is_first_contact:
-                    click.echo(
-                        f"srd send: {name} is new: its key has the fingerprint {peer.identity.fingerprint}, and is "
-                        "trusted from now on",
-                        err=True,
-                    )
+                    said = first_contact(name, fingerprint=peer.identity.fingerprint)
+                    click.echo(f"srd send: {said}", err=True)
                 return peer
 
-            return await Delivery(listing, Destination(name, connect), options=options).run()
+            return await Delivery(listing, connect, options=options).run()
 
 
 _BYTES = 32

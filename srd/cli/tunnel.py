@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
 from netns.base.addresses import host_port_text, reached_at
 from netns.base.metrics import check_forms, metrics_options
-from netns.base.options import json_lines_option
+from netns.base.options import json_lines_option, with_options
 from netns.base.output import emit, print_json
 from netns.base.program import CommandGroup
 from srd.cli.log import log_level, log_options, logging_to_stderr
@@ -37,7 +37,6 @@ from srd.tunnel.listener import Listener
 from srd.tunnel.running import PORT, RunningTunnel, TunnelSettings, connecting, listening
 from srd.tunnel.stats import ask, describe, families, names, report, serving_stats
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False)
 MAX_PORT: Final = 65_535
 _log: Final = logging.getLogger(__name__)
@@ -81,55 +80,44 @@ def tunnel() -> None:
     """
 
 
-def common_options(command: _F) -> _F:
-    """Add the options that both ends have."""
-    for option in reversed(
-        (
-            click.option(
-                "--address",
-                "addresses",
-                type=AddressType(),
-                multiple=True,
-                required=True,
-                help="Of the interface, IPv4 or IPv6; may be repeated.",
-            ),
-            click.option(
-                "--interface", "name", metavar="NAME", help="Name of the interface.  [default: srd0, srd1 ...]"
-            ),
-            click.option(
-                "--route",
-                "routes",
-                type=NetworkType(),
-                multiple=True,
-                help="Route this network to the interface, too; may be repeated.",
-            ),
-            click.option(
-                "--mtu", type=click.IntRange(MIN_MTU, MAX_MTU), help="Of the interface.  [default: of an SRD packet]"
-            ),
-            click.option(
-                "--queues", type=click.IntRange(1, 256), default=1, show_default=True, help="Of the interface."
-            ),
-            click.option(
-                "--fallback",
-                is_flag=True,
-                help="Carry packets in plain UDP, unencrypted, where SRD does not answer, at the port behind SRD's. "
-                "Both ends need it.",
-            ),
-            click.option(
-                "--express-for",
-                type=NetworkType(),
-                multiple=True,
-                help="Send packets to this network over SRD, and others as --fallback does; may be repeated.  "
-                "[default: all over SRD]",
-            ),
-            peer_options,
-            metrics_option,
-            log_options,
-            json_lines_option,
-        )
-    ):
-        command = option(command)
-    return command
+common_options: Final = with_options(
+    click.option(
+        "--address",
+        "addresses",
+        type=AddressType(),
+        multiple=True,
+        required=True,
+        help="Of the interface, IPv4 or IPv6; may be repeated.",
+    ),
+    click.option("--interface", "name", metavar="NAME", help="Name of the interface.  [default: srd0, srd1 ...]"),
+    click.option(
+        "--route",
+        "routes",
+        type=NetworkType(),
+        multiple=True,
+        help="Route this network to the interface, too; may be repeated.",
+    ),
+    click.option("--mtu", type=click.IntRange(MIN_MTU, MAX_MTU), help="Of the interface.  [default: of an SRD packet]"),
+    click.option("--queues", type=click.IntRange(1, 256), default=1, show_default=True, help="Of the interface."),
+    click.option(
+        "--fallback",
+        is_flag=True,
+        help="Carry packets in plain UDP, unencrypted, where SRD does not answer, at the port behind SRD's. "
+        "Both ends need it.",
+    ),
+    click.option(
+        "--express-for",
+        type=NetworkType(),
+        multiple=True,
+        help="Send packets to this network over SRD, and others as --fallback does; may be repeated.  "
+        "[default: all over SRD]",
+    ),
+    peer_options,
+    metrics_option,
+    log_options,
+    json_lines_option,
+)
+"""What both ends have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from srd.compare.errors import GridError
 from srd.compare.file import MAX_SEEDS, NAMES, grid_file, read_grid
 from srd.compare.grid import TRANSPORTS, Cell, Grid
 from srd.compare.outcome import CellOutcome, CellState
-from srd.compare.overrides import GridOverrides
+from srd.compare.overrides import overridden
 from srd.compare.results import Results, cells_csv, cells_json, flows_csv, write
 from srd.compare.results import as_json as json_text
 from srd.compare.screen import Screen, remarks, table
@@ -102,8 +102,9 @@ def compare(
         if show:
             click.echo(_text(path), nl=False)
             return
-        choice = GridOverrides(transports=transports, conditions=conditions, seeds=seeds, file=file, size_bytes=size)
-        grid = choice.of(read_grid(path))
+        grid = overridden(
+            read_grid(path), transports=transports, conditions=conditions, seeds=seeds, file=file, size_bytes=size
+        )
         directory = output or _OUT / grid.name
         console = Console(stderr=as_json, highlight=False, soft_wrap=True)
         if picture is not None:

@@ -69,7 +69,7 @@ class _Condition(Strict):
     busiest_link_fails_at: Quantity | None = None
 
 
-class _Bulk(Strict):
+class _Sized(Strict):
     size: Quantity
 
 
@@ -83,10 +83,6 @@ class _Incast(Strict):
     size: Quantity
 
 
-class _AllToAll(Strict):
-    size: Quantity
-
-
 class _Rpc(Strict):
     sizes: str
     load: Quantity
@@ -95,10 +91,10 @@ class _Rpc(Strict):
 
 
 class _Workload(Strict):
-    bulk: _Bulk | None = None
+    bulk: _Sized | None = None
     file: _FileSent | None = None
     incast: _Incast | None = None
-    all_to_all: _AllToAll | None = None
+    all_to_all: _Sized | None = None
     rpc: _Rpc | None = None
 
 

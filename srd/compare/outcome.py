@@ -142,20 +142,15 @@ class CellOutcome:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> CellOutcome:
         """Invert `to_dict`. Raises KeyError, TypeError or ValueError for anything else."""
+        same = ("reason", "elapsed_s", "longest_stall_ms", "resent_fraction", "path_shares", "note", "backend")
         return cls(
             state=CellState(fields["state"]),
-            reason=fields["reason"],
             flows=tuple(FlowOutcome(*flow) for flow in fields["flows"]),
             size_bytes=fields["bytes"],
-            elapsed_s=fields["elapsed_s"],
             progress=tuple((seconds, size_bytes) for seconds, size_bytes in fields["progress"]),
-            longest_stall_ms=fields["longest_stall_ms"],
-            resent_fraction=fields["resent_fraction"],
-            path_shares=fields["path_shares"],
             events=tuple((seconds, text) for seconds, text in fields["events"]),
-            note=fields["note"],
-            backend=fields["backend"],
             loads=Loads(**{name: fields.get(name) for name in Loads.__dataclass_fields__}),
+            **{name: fields[name] for name in same},
         )
 
 

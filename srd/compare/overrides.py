@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from srd.compare.errors import GridError
@@ -12,45 +12,39 @@ from srd.compare.grid import Grid
 from srd.compare.traffic import File
 
 
-@dataclass(frozen=True, slots=True)
-class GridOverrides:
-    """Parts of a grid, or others than its own; None: as the grid has it."""
+def overridden(
+    grid: Grid,
+    *,
+    transports: str | None = None,
+    conditions: str | None = None,
+    seeds: int | None = None,
+    file: Path | None = None,
+    size_bytes: int | None = None,
+) -> Grid:
+    """Return a grid with what was chosen, checked; None: as the grid has it. Raises GridError.
 
-    transports: str | None = None
-    """Keys, separated by commas."""
-    conditions: str | None = None
-    """The same."""
-    seeds: int | None = None
-    file: Path | None = None
-    """What workloads of a file send."""
-    size_bytes: int | None = None
-    """How much, of random bytes."""
-
-    def of(self, grid: Grid) -> Grid:
-        """Return the grid with what was chosen, checked. Raises GridError."""
-        conditions = _chosen(self.conditions, grid.conditions, option="--conditions")
-        chosen = replace(
-            grid,
-            transports=_chosen(self.transports, grid.transports, option="--transports"),
-            conditions={name: grid.conditions[name] for name in conditions},
-            seeds=grid.seeds if self.seeds is None else tuple(range(1, self.seeds + 1)),
-        )
-        if (file := self._file()) is not None:
-            if not any(isinstance(traffic, File) for traffic in grid.workloads.values()):
-                raise GridError(f"--file, --size: no workload of {grid.name} sends a file")
-            workloads = {
-                name: file if isinstance(traffic, File) else traffic for name, traffic in grid.workloads.items()
-            }
-            chosen = replace(chosen, workloads=workloads)
-        check(chosen)
-        return chosen
-
-    def _file(self) -> File | None:
-        if self.file is not None and self.size_bytes is not None:
-            raise GridError("--file, --size: give one of them")
-        if self.file is not None:
-            return file_to_send(self.file, at="--file")
-        return None if self.size_bytes is None else File(file_size(self.size_bytes, at="--size"))
+    `transports` and `conditions` are keys, separated by commas. Workloads of a file send `file`, or `size_bytes` random
+    ones.
+    """
+    kept = _chosen(conditions, grid.conditions, option="--conditions")
+    chosen = replace(
+        grid,
+        transports=_chosen(transports, grid.transports, option="--transports"),
+        conditions={name: grid.conditions[name] for name in kept},
+        seeds=grid.seeds if seeds is None else tuple(range(1, seeds + 1)),
+    )
+    if file is not None and size_bytes is not None:
+        raise GridError("--file, --size: give one of them")
+    sent = file_to_send(file, at="--file") if file is not None else None
+    if size_bytes is not None:
+        sent = File(file_size(size_bytes, at="--size"))
+    if sent is not None:
+        if not any(isinstance(traffic, File) for traffic in grid.workloads.values()):
+            raise GridError(f"--file, --size: no workload of {grid.name} sends a file")
+        workloads = {name: sent if isinstance(traffic, File) else traffic for name, traffic in grid.workloads.items()}
+        chosen = replace(chosen, workloads=workloads)
+    check(chosen)
+    return chosen
 
 
 def _chosen(text: str | None, known: Iterable[str], *, option: str) -> tuple[str, ...]:

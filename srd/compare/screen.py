@@ -47,7 +47,8 @@ class Screen:
     def ended(self, cell: Cell, outcome: CellOutcome, *, took_s: float | None) -> None:
         """See runner.Watch."""
         if took_s is not None:
-            self._console.print(describe(cell, outcome), highlight=False)
+            with self._progress.above():
+                self._console.print(describe(cell, outcome), highlight=False)
         self._progress.end(_kind(cell), took_s=took_s, is_measured=took_s is not None)
 
 

@@ -7,7 +7,7 @@ import re
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, Protocol
 
 from netns.base.addresses import host_port_text
@@ -18,7 +18,7 @@ from srd.perf.control import MAX_REPLY_BYTES, VERSION, Control, ControlKind, Fie
 from srd.perf.errors import PerfError
 from srd.perf.meter import Interval
 from srd.perf.opening import Connections, StreamOpening, is_tcp, local_host, own_results
-from srd.perf.parameters import Parameters, encode
+from srd.perf.parameters import Parameters
 from srd.perf.payload import PayloadSource
 from srd.perf.results import PerfReport, Start, results_untrusted
 from srd.perf.running import FirstFailure, RunningStreams, first
@@ -109,7 +109,7 @@ class PerfClient:
             stack.callback(failure.close)
             try:
                 async with asyncio.timeout(START_WITHIN_S):
-                    cookie = await request(control, parameters=encode(parameters))
+                    cookie = await request(control, parameters=asdict(parameters))
                     connections = await self.open_connections(parameters, peer=peer, cookie=cookie, stack=stack)
                     opening = StreamOpening(
                         parameters,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
+from netns.base.decoding import decoded_untrusted
 from netns.base.printable import printable
 from srd.perf.errors import PerfError
 
@@ -93,21 +94,26 @@ class Parameters:
     def check(self) -> None:
         """Raise PerfError for what no test can have."""
         most_block = MAX_SRD_BLOCK_BYTES if self.protocol is Protocol.SRD else MAX_TCP_BLOCK_BYTES
-        for name, value, least, most in (
+        check_ranges([
             ("time", self.seconds, 0.0, MAX_SECONDS),
             ("bytes", self.size_bytes, 0, MAX_TOTAL_BYTES),
             ("omitted time", self.omit_s, 0.0, MAX_OMIT_S),
             ("number of streams", self.count, 1, MAX_STREAMS),
             (f"length of a block of {self.protocol}", self.block_bytes, 1, most_block),
             ("bitrate", self.rate_bps, 0, MAX_RATE_BPS),
-        ):
-            if not (math.isfinite(value) and least <= value <= most):
-                raise PerfError(f"{name}: {value:.15g} is not between {least:g} and {most:.15g}")
+        ])  # fmt: skip
         if bool(self.seconds) is bool(self.size_bytes):
             raise PerfError("a test has a time or a number of bytes, one of them")
         if self.omit_s and not self.seconds:
             raise PerfError("a time is omitted from a test of some time, not of some bytes")
         check_congestion(self.protocol, self.congestion)
+
+
+def check_ranges(values: Iterable[tuple[str, float, float, float]]) -> None:
+    """Raise PerfError for a value that is not within its limits: (name, value, least, most)."""
+    for name, value, least, most in values:
+        if not least <= value <= most:  # NaN neither
+            raise PerfError(f"{name}: {value:.15g} is not between {least:g} and {most:.15g}")
 
 
 def check_congestion(protocol: Protocol, congestion: str) -> None:
@@ -118,33 +124,11 @@ def check_congestion(protocol: Protocol, congestion: str) -> None:
         raise PerfError(f"congestion: {printable(congestion)!r} is no name of a congestion control, such as cubic")
 
 
-def encode(parameters: Parameters) -> dict[str, Any]:
-    """Return them as JSON's types."""
-    return {**asdict(parameters), "protocol": parameters.protocol.value, "direction": parameters.direction.value}
-
-
-_KINDS: Final[dict[str, type]] = {
-    "protocol": str, "congestion": str, "seconds": float, "size_bytes": int, "omit_s": float, "streams": int,
-    "block_bytes": int, "rate_bps": int, "direction": str, "verify": bool, "server_output": bool,
-}  # fmt: skip
-
-
 def parameters_untrusted(fields: object) -> Parameters:
     """Decode what a client sent. Raises PerfError, and nothing else."""
-    if not isinstance(fields, dict) or fields.keys() != _KINDS.keys():
-        raise PerfError("a test without its parameters, or of another version")
-    for name, kind in _KINDS.items():
-        value: Any = fields[name]
-        is_right = type(value) is kind or (type(value) is int and kind is float)
-        if not is_right or (type(value) is int and abs(value) > MAX_TOTAL_BYTES):
-            raise PerfError(f"a test with an invalid {name}")
     try:
-        protocol, direction = Protocol(fields["protocol"]), Direction(fields["direction"])
+        parameters = decoded_untrusted(Parameters, fields)
     except ValueError as error:
-        raise PerfError("a test with an unknown protocol or direction") from error
-    seconds, omit_s = float(fields["seconds"]), float(fields["omit_s"])
-    parameters = Parameters(
-        **{**fields, "protocol": protocol, "direction": direction, "seconds": seconds, "omit_s": omit_s}
-    )
+        raise PerfError(f"a test without its parameters: {error}") from error
     parameters.check()
     return parameters

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeGuard
+from dataclasses import dataclass, replace
+from typing import Any
 
+from netns.base.decoding import decoded_untrusted
 from srd.perf.control import MAX_OUTPUT_BYTES, Fields
 from srd.perf.errors import PerfError
 from srd.perf.meter import Interval, Load, Total
 from srd.perf.parameters import Parameters
 from srd.perf.stream import Address
-
-_INTEGERS: Final = (
-    "size_bytes", "retransmits", "max_cwnd_bytes", "max_snd_wnd_bytes", "min_rtt_us", "mean_rtt_us", "max_rtt_us",
-    "paths",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,49 +24,22 @@ class EndFigures:
     load: Load
     congestion: str
     """TCP: the congestion control that was used."""
-    output: str | Fields | None = None
+    output: Any = None
     """What it has printed: text, or a JSON document."""
 
 
 def results_untrusted(fields: Fields, *, parameters: Parameters) -> EndFigures:
     """Decode what a server sent. Raises PerfError, and nothing else."""
-    totals, load, congestion = fields.get("totals"), fields.get("load"), fields.get("congestion")
-    if not isinstance(totals, list) or len(totals) != parameters.count:
+    try:
+        found = decoded_untrusted(EndFigures, fields)
+    except ValueError as error:
+        raise PerfError(f"the server sent results with {error}") from error
+    streams = [(number, not parameters.client_sends(number)) for number in range(parameters.count)]
+    if [(total.number, total.sends) for total in found.totals] != streams:
         raise PerfError("the server's results are not those of this test")
-    if not isinstance(congestion, str) or not congestion.isprintable():
+    if not found.congestion.isprintable():
         raise PerfError("the server's results have no congestion control")
-    return EndFigures(
-        [_total_untrusted(total, number=number, parameters=parameters) for number, total in enumerate(totals)],
-        _load_untrusted(load),
-        congestion,
-        _output_untrusted(fields.get("output")),
-    )
-
-
-def _total_untrusted(fields: object, *, number: int, parameters: Parameters) -> Total:
-    if not isinstance(fields, dict) or not is_figure(fields.get("seconds")):
-        raise PerfError("the server's results of a stream have no time")
-    counts = dict[str, int]()
-    for name in _INTEGERS:
-        count = fields.get(name)
-        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < 1 << 63:
-            raise PerfError("the server's results of a stream are no numbers")
-        counts[name] = count
-    return Total(number, not parameters.client_sends(number), float(fields["seconds"]), **counts)
-
-
-def _load_untrusted(fields: object) -> Load:
-    names = ("total", "user", "system")
-    if not isinstance(fields, dict) or not all(is_figure(fields.get(name)) for name in names):
-        raise PerfError("the server's results have no processor time")
-    return Load(*(float(fields[name]) for name in names))
-
-
-def is_figure(value: object) -> TypeGuard[int | float]:
-    """Whether it is a number that a figure may have."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    return 0 <= value < 1e12 and math.isfinite(value)
+    return replace(found, output=_output_untrusted(found.output))
 
 
 def _output_untrusted(output: object) -> str | Fields | None:

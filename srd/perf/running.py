@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from srd.perf.errors import PerfError
@@ -138,7 +139,8 @@ class RunningStreams:
         """
         for stream, size_bytes in zip(self.streams, sent, strict=True):
             if not stream.sends:
-                await _arrived(stream, size_bytes)
+                count = partial(getattr, stream, "size_bytes")
+                await settled(count, size_bytes, moved=count)
                 if self._parameters.verify and stream.size_bytes < size_bytes:
                     have = f"{stream.size_bytes} have arrived"
                     raise PerfError(f"stream {stream.number + 1}: {size_bytes} bytes were sent, and {have}")
@@ -166,12 +168,13 @@ def _marks(end_s: float, *, every_s: float) -> Iterator[float]:
         count += 1
 
 
-async def _arrived(stream: PerfStream, size_bytes: int) -> None:
-    seen_bytes, give_up_at = -1, 0.0
-    while stream.size_bytes < size_bytes:
-        now = time.monotonic()
-        if stream.size_bytes != seen_bytes:
-            seen_bytes, give_up_at = stream.size_bytes, now + STALL_S
+async def settled(has: Callable[[], int], wanted: int, *, moved: Callable[[], int]) -> None:
+    """Wait until `has()` is as much as wanted, or until `moved()` does not change for STALL_S."""
+    seen, give_up_at = -1, 0.0
+    while has() < wanted:
+        now, now_moved = time.monotonic(), moved()
+        if now_moved != seen:
+            seen, give_up_at = now_moved, now + STALL_S
         elif now >= give_up_at:
             return
         await asyncio.sleep(_TICK_S)

@@ -48,7 +48,6 @@ class SrdSender(PerfStream):
         self._look_at = 0.0
         self._next = 0  # number of the next message
         self._timer: asyncio.TimerHandle | None = None
-        self._stopped = False
         self._cancels = False  # whether `stop` was called
         self._finished = asyncio.Event()
 
@@ -203,16 +202,6 @@ class SrdReceiver(PerfStream):
                     f"stream {self.number + 1}: byte {at + wrong} of message {message.immediate} is not what was sent"
                 )
             at += len(view)
-
-    def stop(self) -> None:
-        """Do nothing: what is on its way arrives."""
-
-    async def finished(self) -> None:
-        """Return at once."""
-
-    def snapshot(self) -> StreamSnapshot:
-        """Return the counters."""
-        return StreamSnapshot(self.size_bytes)
 
     async def close(self) -> None:
         """Close the peer."""

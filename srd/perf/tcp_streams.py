@@ -172,7 +172,6 @@ class TcpStream(PerfStream):
         self._socket = sock
         self._fail = fail
         self._loop = asyncio.get_running_loop()
-        self._stopped = False
         self._closing = False
         self._done = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=f"stream-{number}", daemon=True)
@@ -206,17 +205,6 @@ class TcpStream(PerfStream):
 
     def _move(self) -> None:
         raise NotImplementedError
-
-    def snapshot(self) -> StreamSnapshot:
-        """Return the counters."""
-        return StreamSnapshot(self.size_bytes)
-
-    def stop(self) -> None:
-        """Begin no further block."""
-        self._stopped = True
-
-    async def finished(self) -> None:
-        """Return at once."""
 
     async def close(self) -> None:
         """End the connection and its thread."""

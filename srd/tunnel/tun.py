@@ -179,10 +179,6 @@ class Tun:
         """What the kernel leaves to the reader: what was asked for, or as much of it as this kernel has."""
         return self._offload
 
-    def set_offload(self, offload: Offload) -> None:
-        """Change what the kernel leaves to the reader, in packets that are routed to the interface from now on."""
-        self._offload = _set_offload(self._fds[0], offload)
-
     def read_into(self, view: memoryview, *, queue: int = 0) -> int | None:
         """Read the next header and packet; return their bytes, None if none waits. Raises InterfaceGoneError."""
         try:

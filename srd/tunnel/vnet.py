@@ -65,10 +65,6 @@ class VnetHeader(NamedTuple):
         """Return the 10 bytes."""
         return _HEADER.pack(*self)
 
-    def pack_into(self, buffer: memoryview | bytearray) -> None:
-        """Write the 10 bytes to the start of a buffer."""
-        _HEADER.pack_into(buffer, 0, *self)
-
 
 NONE: Final = VnetHeader()
 """Nothing is left to do."""

@@ -11,6 +11,7 @@ from devmem import cuda
 from devmem.cuda import CudaMapping
 from devmem.errors import CudaError, RegionError
 from devmem.region import Region
+from tests.failing import failing
 
 POINTER = 0x7F00_0000_1000
 
@@ -20,7 +21,7 @@ class Driver:
 
     def __init__(self, *, failing: str = "") -> None:
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
-        self._failing = failing
+        self.failing = failing
 
     def __getattr__(self, name: str) -> Any:
         def call(*arguments: Any) -> int:
@@ -29,7 +30,7 @@ class Driver:
                 arguments[0]._obj.value = POINTER
             if name == "cuGetErrorString":
                 arguments[1]._obj.value = b"out of memory"
-            return 2 if name == self._failing else 0
+            return 2 if name == self.failing else 0
 
         return call
 
@@ -41,14 +42,15 @@ class Driver:
         return [getattr(argument, "value", argument) for argument in found]
 
 
-def install(monkeypatch: pytest.MonkeyPatch, *, failing: str = "") -> Driver:
-    driver = Driver(failing=failing)
-    monkeypatch.setattr(cuda, "load", lambda: driver)
-    return driver
+@pytest.fixture
+def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """What is loaded; its parameter: the call that fails."""
+    made = Driver(failing=getattr(request, "param", ""))
+    monkeypatch.setattr(cuda, "load", lambda: made)
+    return made
 
 
-def test_mapping__registers_all_of_the_region_and_keeps_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = install(monkeypatch)
+def test_mapping__registers_all_of_the_region_and_keeps_it_open(driver: Driver) -> None:
     with Region(8192) as region:
         with CudaMapping(region) as mapping:
             assert driver.arguments("cuMemHostRegister_v2") == [region.address, 8192, 3]
@@ -63,28 +65,25 @@ def test_mapping__registers_all_of_the_region_and_keeps_it_open(monkeypatch: pyt
         assert driver.names().count("cuMemHostUnregister") == 1
 
 
-def test_mapping__of_a_read_only_region(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = install(monkeypatch)
+def test_mapping__of_a_read_only_region(driver: Driver) -> None:
     with Region(4096) as region, Region.from_fd(region.fd, writable=False) as other, CudaMapping(other) as mapping:
         assert driver.arguments("cuMemHostRegister_v2")[2] == 1 | 2 | 8
         assert mapping.__cuda_array_interface__["data"] == (POINTER, True)
 
 
-@pytest.mark.parametrize("failing", ["cuCtxSetCurrent", "cuMemHostRegister_v2", "cuMemHostGetDevicePointer_v2"])
-def test_mapping__that_is_refused_leaves_nothing_bad_flow(monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
-    driver = install(monkeypatch, failing=failing)
+@pytest.mark.parametrize(
+    "driver", ["cuCtxSetCurrent", "cuMemHostRegister_v2", "cuMemHostGetDevicePointer_v2"], indirect=True
+)
+def test_mapping__that_is_refused_leaves_nothing_bad_flow(driver: Driver) -> None:
     with Region(4096) as region:
-        with pytest.raises(CudaError, match=rf"{failing}: out of memory \(CUDA error 2\)"):
+        with pytest.raises(CudaError, match=rf"{driver.failing}: out of memory \(CUDA error 2\)"):
             CudaMapping(region)
         assert driver.names().count("cuDevicePrimaryCtxRelease_v2") == 1
-        assert ("cuMemHostUnregister" in driver.names()) == (failing == "cuMemHostGetDevicePointer_v2")
+        assert ("cuMemHostUnregister" in driver.names()) == (driver.failing == "cuMemHostGetDevicePointer_v2")
 
 
 def test_load__without_a_driver_bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise OSError(f"{name}: cannot open shared object file")
-
-    monkeypatch.setattr(ctypes, "CDLL", missing)
+    monkeypatch.setattr(ctypes, "CDLL", failing(OSError("libcuda.so.1: cannot open shared object file")))
     with pytest.raises(CudaError, match=r"no CUDA driver: libcuda\.so\.1: cannot open"):
         cuda.load()
 

@@ -28,6 +28,11 @@ def pool_of(size_bytes: int, *, chunk_bytes: int = CHUNK) -> Pool:
     return Pool(REGION, size_bytes=size_bytes, chunk_bytes=chunk_bytes)
 
 
+@pytest.fixture
+def pool() -> Pool:
+    return pool_of(2 * CHUNK)
+
+
 class PoolMachine(RuleBasedStateMachine):
     """Open, fill, hold, drop and close as receive queues and applications do, in any order."""
 
@@ -105,8 +110,7 @@ def test_pool__invalid_sizes(size: int, chunk: int) -> None:
         pool_of(size, chunk_bytes=chunk)
 
 
-def test_hold__a_piece_over_two_chunks_pins_both() -> None:
-    pool = pool_of(2 * CHUNK)
+def test_hold__a_piece_over_two_chunks_pins_both(pool: Pool) -> None:
     pool.open(), pool.open()
     pool.hold(90, length=20)
     pool.close(0)
@@ -116,8 +120,7 @@ def test_hold__a_piece_over_two_chunks_pins_both() -> None:
     assert pool.free_chunks == 2
 
 
-def test_drop__twice() -> None:
-    pool = pool_of(2 * CHUNK)
+def test_drop__twice(pool: Pool) -> None:
     pool.open()
     pool.hold(0, length=10)
     pool.close(0)
@@ -127,9 +130,8 @@ def test_drop__twice() -> None:
     assert pool.free_chunks == 2
 
 
-def test_drop__of_an_unheld_piece_of_an_open_chunk() -> None:
+def test_drop__of_an_unheld_piece_of_an_open_chunk(pool: Pool) -> None:
     """It would free the chunk that a receive queue is filling."""
-    pool = pool_of(2 * CHUNK)
     assert pool.open() == 0
     with pytest.raises(PoolError, match="chunk 0"):
         pool.drop(0, length=10)
@@ -137,15 +139,13 @@ def test_drop__of_an_unheld_piece_of_an_open_chunk() -> None:
 
 
 @pytest.mark.parametrize("offset", [0, CHUNK])
-def test_close__of_a_chunk_that_is_not_open(offset: int) -> None:
-    pool = pool_of(2 * CHUNK)
+def test_close__of_a_chunk_that_is_not_open(pool: Pool, offset: int) -> None:
     with pytest.raises(PoolError):
         pool.close(offset)
     assert pool.free_chunks == 2
 
 
-def test_close__twice_while_a_piece_is_held() -> None:
-    pool = pool_of(2 * CHUNK)
+def test_close__twice_while_a_piece_is_held(pool: Pool) -> None:
     pool.open()
     pool.hold(0, length=10)
     pool.close(0)
@@ -155,8 +155,7 @@ def test_close__twice_while_a_piece_is_held() -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, -CHUNK, 2 * CHUNK, 1 << 40])
-def test_close__outside_the_pool(offset: int) -> None:
-    pool = pool_of(2 * CHUNK)
+def test_close__outside_the_pool(pool: Pool, offset: int) -> None:
     pool.open(), pool.open()
     with pytest.raises(PoolError):
         pool.close(offset)
@@ -164,8 +163,7 @@ def test_close__outside_the_pool(offset: int) -> None:
 
 
 @pytest.mark.parametrize(("offset", "length"), [(-1, 1), (195, 6), (200, 0), (200, 1)])
-def test_hold__outside_the_pool(offset: int, length: int) -> None:
-    pool = pool_of(2 * CHUNK)
+def test_hold__outside_the_pool(pool: Pool, offset: int, length: int) -> None:
     with pytest.raises(PoolError, match="are not within the pool"):
         pool.hold(offset, length=length)
     with pytest.raises(PoolError, match="are not within the pool"):
@@ -184,63 +182,62 @@ def held_chunk() -> Pool:
     return pool
 
 
-def test_view__is_the_memory_itself() -> None:
-    pool = held_chunk()
-    view = pool.view(10, length=20)
+@pytest.fixture
+def held() -> Pool:
+    return held_chunk()
+
+
+def test_view__is_the_memory_itself(held: Pool) -> None:
+    view = held.view(10, length=20)
     REGION.array[15] = 55
     assert view[5] == 55
     assert len(view) == 20
 
 
-def test_view__keeps_its_piece_from_reuse_after_its_return() -> None:
+def test_view__keeps_its_piece_from_reuse_after_its_return(held: Pool) -> None:
     """So do views of the view, until the last is deleted."""
-    pool = held_chunk()
-    views = [pool.view(10, length=20), pool.view(12, length=4)]
+    views = [held.view(10, length=20), held.view(12, length=4)]
     derived = np.frombuffer(views[0], np.float32)[2:4][::2]
-    pool.drop(10, length=20)
-    assert pool.free_chunks == 1
-    assert pool.open() == CHUNK
-    assert pool.open() is None
+    held.drop(10, length=20)
+    assert held.free_chunks == 1
+    assert held.open() == CHUNK
+    assert held.open() is None
     views.clear()
-    assert pool.open() is None
+    assert held.open() is None
     del derived
-    assert pool.open() == 0
+    assert held.open() == 0
 
 
-def test_view__that_ends_in_another_thread() -> None:
-    pool = held_chunk()
-    views = [pool.view(10, length=20)]
-    pool.drop(10, length=20)
-    assert pool.free_chunks == 1
+def test_view__that_ends_in_another_thread(held: Pool) -> None:
+    views = [held.view(10, length=20)]
+    held.drop(10, length=20)
+    assert held.free_chunks == 1
     thread = threading.Thread(target=views.clear)
     thread.start()
     thread.join()
-    assert pool.free_chunks == 2
-    assert pool.idle
+    assert held.free_chunks == 2
+    assert held.idle
 
 
 @pytest.mark.parametrize(("offset", "length"), [(CHUNK, 1), (CHUNK - 1, 2), (2 * CHUNK, 1), (-1, 1)])
-def test_view__of_an_unheld_piece_bad_flow(offset: int, length: int) -> None:
-    pool = held_chunk()
+def test_view__of_an_unheld_piece_bad_flow(held: Pool, offset: int, length: int) -> None:
     with pytest.raises(PoolError):
-        pool.view(offset, length=length)
+        held.view(offset, length=length)
 
 
-def test_view__of_a_returned_piece_bad_flow() -> None:
-    pool = held_chunk()
-    pool.drop(10, length=20)
+def test_view__of_a_returned_piece_bad_flow(held: Pool) -> None:
+    held.drop(10, length=20)
     with pytest.raises(PoolError, match="bytes 10 to 30 are not held: they were returned"):
-        pool.view(10, length=20)
+        held.view(10, length=20)
 
 
-def test_view__leaves_no_state() -> None:
-    pool = held_chunk()
+def test_view__leaves_no_state(held: Pool) -> None:
     for _ in range(1000):
-        pool.view(10, length=20)
-    assert pool.free_chunks == 1
-    assert not pool._watched
-    pool.drop(10, length=20)
-    assert pool.idle
+        held.view(10, length=20)
+    assert held.free_chunks == 1
+    assert not held._watched
+    held.drop(10, length=20)
+    assert held.idle
 
 
 @pytest.mark.compiled

@@ -20,6 +20,7 @@ import pytest
 
 from devmem.errors import RegionError
 from devmem.region import Region, huge_page_bytes, memory_bytes
+from tests.failing import refusing
 
 PAGE = mmap.PAGESIZE
 ROOT = Path(__file__).parents[2]
@@ -27,6 +28,15 @@ ROOT = Path(__file__).parents[2]
 
 def descriptors() -> set[str]:
     return {entry.name for entry in Path("/proc/self/fd").iterdir()}
+
+
+@pytest.fixture(autouse=True)
+def no_descriptor_left() -> Iterator[None]:
+    """Of no region, made or refused, a descriptor stays."""
+    before = descriptors()
+    yield
+    gc.collect()
+    assert descriptors() == before
 
 
 @pytest.mark.parametrize(("requested", "actual"), [(1, PAGE), (PAGE, PAGE), (PAGE + 1, 2 * PAGE), (1 << 20, 1 << 20)])
@@ -48,10 +58,8 @@ def test_region__another_mapping_sees_the_same_bytes() -> None:
 
 @pytest.mark.parametrize("size", [0, -1, 1 << 62, 1 << 70])
 def test_region__invalid_sizes(size: int) -> None:
-    before = descriptors()
     with pytest.raises(RegionError, match="size: "):
         Region(size)
-    assert descriptors() == before
 
 
 def test_view__is_the_memory_itself() -> None:
@@ -161,13 +169,11 @@ def test_tensor__invalid_bad_flow(shape: int | tuple[int, ...], offset: int, rea
 
 
 def test_region__without_references_is_freed_without_a_close() -> None:
-    before = descriptors()
     region = Region(PAGE)
     reference = weakref.ref(region)
     del region
     gc.collect()
     assert reference() is None
-    assert descriptors() == before
 
 
 def test_view__of_a_closed_region_bad_flow() -> None:
@@ -208,7 +214,6 @@ def test_share__two_processes_see_each_others_bytes() -> None:
 def test_share__read_only() -> None:
     here, there = socket.socketpair(socket.AF_UNIX)
     with here, there, Region(PAGE) as region:
-        before = descriptors()
         region.share(here, writable=False)
         with pytest.raises(RegionError, match="map it with writable=False"):
             Region.receive(there)
@@ -218,7 +223,6 @@ def test_share__read_only() -> None:
             assert other.array[0] == 5
             with pytest.raises(ValueError, match="read-only"):
                 other.array[0] = 6
-        assert descriptors() == before
 
 
 def test_receive__without_a_descriptor_bad_flow() -> None:
@@ -256,11 +260,8 @@ def test_region__cannot_be_made_smaller_under_its_users() -> None:
     ],
 )
 def test_from_fd__range_outside_the_file_bad_flow(offset: int, size: int | None, reason: str) -> None:
-    with Region(PAGE) as region:
-        before = descriptors()
-        with pytest.raises(RegionError, match=reason):
-            Region.from_fd(region.fd, offset=offset, size_bytes=size)
-        assert descriptors() == before
+    with Region(PAGE) as region, pytest.raises(RegionError, match=reason):
+        Region.from_fd(region.fd, offset=offset, size_bytes=size)
 
 
 def test_from_fd__closed_descriptor_bad_flow() -> None:
@@ -297,10 +298,8 @@ def test_open__is_the_file_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["missing", "nul\0", ".", "empty"])
 def test_open__file_that_cannot_be_mapped_bad_flow(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").touch()
-    before = descriptors()
     with pytest.raises(RegionError, match=re.escape(str(tmp_path))):
         Region.open(tmp_path / name)
-    assert descriptors() == before
 
 
 def test_open__longer_than_the_disk_bad_flow(tmp_path: Path) -> None:
@@ -312,10 +311,8 @@ def test_open__longer_than_the_disk_bad_flow(tmp_path: Path) -> None:
 
 
 def test_region__larger_than_memory_bad_flow() -> None:
-    before = descriptors()
     with pytest.raises(RegionError, match=f"more than this machine's memory \\({memory_bytes()}\\)"):
         Region(memory_bytes() + 1)
-    assert descriptors() == before
 
 
 @contextmanager
@@ -343,43 +340,36 @@ def test_region__of_huge_pages() -> None:
 
 
 def test_region__of_huge_pages_that_are_not_reserved_bad_flow() -> None:
-    before = descriptors()
     with pytest.raises(RegionError, match=r"sysctl vm\.nr_hugepages"):
         Region(memory_bytes() // huge_page_bytes() * huge_page_bytes(), huge_pages=True)
-    assert descriptors() == before
 
 
 def test_populate__allocates_pages() -> None:
-    with Region(16 * mmap.PAGESIZE) as region:
+    with Region(16 * PAGE) as region:
         assert os.fstat(region.fd).st_blocks == 0
-        region.populate(mmap.PAGESIZE + 1, length=2 * mmap.PAGESIZE)  # a part of three pages
-        assert os.fstat(region.fd).st_blocks * 512 == 3 * mmap.PAGESIZE
+        region.populate(PAGE + 1, length=2 * PAGE)  # a part of three pages
+        assert os.fstat(region.fd).st_blocks * 512 == 3 * PAGE
         assert not region.array.any()
 
 
 def test_populate__read_only(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"x" * mmap.PAGESIZE)
+    (tmp_path / "file").write_bytes(b"x" * PAGE)
     with Region.open(tmp_path / "file") as region:
-        region.populate(0, length=mmap.PAGESIZE)
+        region.populate(0, length=PAGE)
 
 
 def test_populate__bad_flow(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(bytes(2 * mmap.PAGESIZE))
+    (tmp_path / "file").write_bytes(bytes(2 * PAGE))
     with Region.open(tmp_path / "file") as region:
         with pytest.raises(RegionError, match="bytes 1 to 8193 are not within a region of 8192"):
-            region.populate(1, length=2 * mmap.PAGESIZE)
-        os.truncate(tmp_path / "file", mmap.PAGESIZE)
+            region.populate(1, length=2 * PAGE)
+        os.truncate(tmp_path / "file", PAGE)
         with pytest.raises(RegionError, match="no memory for bytes 0 to 8192"):
-            region.populate(0, length=2 * mmap.PAGESIZE)
+            region.populate(0, length=2 * PAGE)
 
 
-def test_populate__without_kernel_support_is_lazy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def old_kernel(*_: object) -> None:
-        raise OSError(errno.EINVAL, "Invalid argument")
-
-    monkeypatch.setattr(Region, "madvise", old_kernel)
-    with Region(mmap.PAGESIZE) as region:
-        region.populate(0, length=mmap.PAGESIZE)
+def test_populate__without_kernel_support_is_lazy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Region, "madvise", refusing(errno.EINVAL))
+    with Region(PAGE) as region:
+        region.populate(0, length=PAGE)
         region.array[:] = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -18,6 +19,13 @@ SIZE = 8192
 REGION = Region(SIZE)
 
 
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    made = Registry()
+    yield made
+    made.close()
+
+
 def lookups(registry: Registry, keys: tuple[int, int], *, offset: int, length: int) -> list[int | None]:
     local, remote = keys
     return [
@@ -25,6 +33,11 @@ def lookups(registry: Registry, keys: tuple[int, int], *, offset: int, length: i
         registry.remote_writable(remote, peer=1, offset=offset, length=length),
         registry.remote_readable(remote, peer=1, offset=offset, length=length),
     ]
+
+
+def register(registry: Registry, *, length: int = SIZE) -> Registration:
+    """Register the beginning of the region with all rights, for every peer."""
+    return registry.register(REGION, offset=0, length=length, access=ALL, peers=None)
 
 
 def keys_of(registration: Registration) -> tuple[int, int]:
@@ -35,31 +48,22 @@ def keys_of(registration: Registration) -> tuple[int, int]:
     "access",
     [Access(0), Access.LOCAL_WRITE, Access.REMOTE_READ, Access.LOCAL_WRITE | Access.REMOTE_WRITE, ALL],
 )
-def test_find__only_with_the_right(access: Access) -> None:
-    registry = Registry()
+def test_find__only_with_the_right(registry: Registry, access: Access) -> None:
     registration = registry.register(REGION, offset=100, length=50, access=access, peers=None)
     place = REGION.address + 107
     assert lookups(registry, keys_of(registration), offset=7, length=43) == [
         place if right in access else None for right in (Access.LOCAL_WRITE, Access.REMOTE_WRITE, Access.REMOTE_READ)
     ]
-    registry.close()
 
 
 @pytest.mark.parametrize("offset", [2**63, 2**64 - 1, 2**64])
-def test_find__offsets_that_would_wrap(offset: int) -> None:
-    registry = Registry()
-    keys = keys_of(registry.register(REGION, offset=0, length=SIZE, access=ALL, peers=None))
+def test_find__offsets_that_would_wrap(registry: Registry, offset: int) -> None:
+    keys = keys_of(register(registry))
     assert lookups(registry, keys, offset=offset, length=1) == [None] * 3
-    registry.close()
 
 
-def test_register__keys_are_all_different_and_64_bits_long() -> None:
-    registry = Registry()
-    keys = {
-        key
-        for _ in range(1000)
-        for key in keys_of(registry.register(REGION, offset=0, length=1, access=ALL, peers=None))
-    }
+def test_register__keys_are_all_different_and_64_bits_long(registry: Registry) -> None:
+    keys = {key for _ in range(1000) for key in keys_of(register(registry, length=1))}
     assert len(keys) == 2 * len(registry) == 2000
     assert 0 not in keys
     assert max(keys) < 1 << 64
@@ -70,8 +74,7 @@ def test_register__keys_are_all_different_and_64_bits_long() -> None:
 
 
 @pytest.mark.parametrize(("offset", "length"), [(-1, 1), (0, SIZE + 1), (SIZE, 1), (0, -1)])
-def test_register__out_of_bounds_bad_flow(offset: int, length: int) -> None:
-    registry = Registry()
+def test_register__out_of_bounds_bad_flow(registry: Registry, offset: int, length: int) -> None:
     with pytest.raises(RegionError, match=f"not within a region of {SIZE}"):
         registry.register(REGION, offset=offset, length=length, access=ALL, peers=None)
     assert len(registry) == 0
@@ -82,22 +85,18 @@ def test_register__remote_write_needs_local_write() -> None:
         Registry().register(REGION, offset=0, length=1, access=Access.REMOTE_WRITE, peers=None)
 
 
-def test_find__local_and_remote_keys_differ() -> None:
-    registry = Registry()
-    local, remote = keys_of(registry.register(REGION, offset=0, length=SIZE, access=ALL, peers=None))
+def test_find__local_and_remote_keys_differ(registry: Registry) -> None:
+    local, remote = keys_of(register(registry))
     assert lookups(registry, (remote, local), offset=0, length=1) == [None] * 3
-    registry.close()
 
 
-def test_find__other_keys_are_unknown() -> None:
+def test_find__other_keys_are_unknown(registry: Registry) -> None:
     """All keys that differ from a valid one in one bit, against a hundred registrations."""
-    registry = Registry()
-    true = [keys_of(registry.register(REGION, offset=0, length=SIZE, access=ALL, peers=None)) for _ in range(100)]
+    true = [keys_of(register(registry)) for _ in range(100)]
     guesses = [(local ^ 1 << bit, remote ^ 1 << bit) for local, remote in true for bit in range(64)]
     guesses += [(0, 0), (-1, -1), (2**64, 2**64)]
     for guess in guesses:
         assert lookups(registry, guess, offset=0, length=1) == [None] * 3, guess
-    registry.close()
 
 
 class RegistryMachine(RuleBasedStateMachine):
@@ -149,8 +148,7 @@ TestRegistry.settings = settings(max_examples=50, stateful_step_count=30)
 
 
 @pytest.mark.parametrize("access", [Access.LOCAL_WRITE, Access.LOCAL_WRITE | Access.REMOTE_WRITE])
-def test_register__read_only_memory_for_writing_bad_flow(access: Access) -> None:
-    registry = Registry()
+def test_register__read_only_memory_for_writing_bad_flow(registry: Registry, access: Access) -> None:
     with Region.from_fd(REGION.fd, writable=False) as region:
         with pytest.raises(RegistrationError, match="mapped read-only; map it writable"):
             registry.register(region, offset=0, length=1, access=access, peers=None)
@@ -159,22 +157,19 @@ def test_register__read_only_memory_for_writing_bad_flow(access: Access) -> None
         registry.close()
 
 
-def test_deregister__the_key_stops_working_at_once() -> None:
-    registry, other = Registry(), Registry()
-    one = registry.register(REGION, offset=0, length=10, access=ALL, peers=None)
-    two = registry.register(REGION, offset=0, length=10, access=ALL, peers=None)
+def test_deregister__the_key_stops_working_at_once(registry: Registry) -> None:
+    one = register(registry, length=10)
+    two = register(registry, length=10)
     with pytest.raises(RegistrationError, match="not registered here"):
-        other.deregister(one)
+        Registry().deregister(one)
     registry.deregister(one)
     assert lookups(registry, keys_of(one), offset=0, length=1) == [None] * 3
     assert lookups(registry, keys_of(two), offset=0, length=1) == [REGION.address] * 3
     with pytest.raises(RegistrationError, match="once is enough"):
         registry.deregister(one)
-    registry.close()
 
 
-def test_registration__keeps_its_region_open_and_hides_its_keys() -> None:
-    registry = Registry()
+def test_registration__keeps_its_region_open_and_hides_its_keys(registry: Registry) -> None:
     with Region(SIZE) as region:
         registration: Registration = registry.register(region, offset=0, length=10, access=ALL, peers=None)
         for key in keys_of(registration):
@@ -190,22 +185,19 @@ def test_access__numbers_are_those_of_ibv_access_flags() -> None:
     assert [right.value for right in Access] == [1, 2, 4]
 
 
-def test_register__allocates_pages() -> None:
+def test_register__allocates_pages(registry: Registry) -> None:
     """A page fault for each page would stall receivers into it."""
     with Region(8 * 4096) as region:
-        registry = Registry()
         registry.register(region, offset=4096, length=4096, access=Access.LOCAL_WRITE)
         assert os.fstat(region.fd).st_blocks * 512 == 4096
         registry.close()
 
 
-def test_register__for_some_peers() -> None:
-    registry = Registry()
+def test_register__for_some_peers(registry: Registry) -> None:
     registration = registry.register(REGION, offset=0, length=10, access=ALL, peers=frozenset((3, 5)))
     for ask in (registry.remote_readable, registry.remote_writable):
         found = [ask(registration.remote_key, peer=peer, offset=0, length=10) for peer in range(7)]
         assert [peer for peer, place in enumerate(found) if place is not None] == [3, 5]
-    registry.close()
 
 
 @pytest.mark.parametrize("access", [Access.REMOTE_READ, Access.LOCAL_WRITE | Access.REMOTE_WRITE])

@@ -138,13 +138,3 @@ def test_forget__returns_no_frags() -> None:
     issue(tokens, 2, back=back)
     tokens.forget()
     assert tokens.dontneed([(0, 2)]) == len(tokens) == len(back) == 0
-
-
-def test_tokens__many_leave_no_state() -> None:
-    tokens = Tokens(first=0)
-    back: list[Frag] = []
-    for _ in range(20):
-        frags = issue(tokens, 1000, back=back)
-        assert tokens.dontneed(ranges(frag.token for frag in frags)) == 1000
-        back.clear()
-    assert not tokens._leases

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from netns.backends.kernel.netlink import run_tool
 from tests.patience import PATIENCE_S
 from tests.srd.cli.processes import Process, command
 from tests.srd.loopback import content
+from tests.srd.tunnel.cable import ip, namespaces, set_up, veth
 
 pytestmark = pytest.mark.root
 
@@ -47,36 +46,26 @@ class Hosts:
     def __init__(self, here: str, there: str) -> None:
         self.here, self.there = here, there
 
-    def change_address(self, host: str, *, old: str, new: str) -> None:
+    def change_address(self, *, of_sender: bool) -> None:
         """Give a host another address, as another lease does."""
-        run_tool("ip", "-n", host, "address", "del", f"{old}/24", "dev", "eth0")
-        run_tool("ip", "-n", host, "address", "add", f"{new}/24", "dev", "eth0")
+        host, number = (self.here, 1) if of_sender else (self.there, 2)
+        ip("address", "del", f"10.11.0.{number}/24", "dev", "eth0", netns=host)
+        ip("address", "add", f"10.11.0.1{number}/24", "dev", "eth0", netns=host)
 
     def shrink_mtu(self) -> None:
         """Drop packets of more than 1300 bytes on the way to `there`; nobody says so."""
-        run_tool("ip", "-n", self.there, "link", "set", "eth0", "mtu", "1300")
+        ip("link", "set", "eth0", "mtu", "1300", netns=self.there)
 
 
 @pytest.fixture
 def hosts() -> Iterator[Hosts]:
-    names = f"cn{os.getpid()}-a", f"cn{os.getpid()}-b"
-    made: list[str] = []
-    try:
-        for name in names:
-            run_tool("ip", "netns", "add", name)
-            made.append(name)
-        ends = ("name", "eth0", "type", "veth", "peer", "name", "eth0", "netns", names[1])
-        run_tool("ip", "-n", names[0], "link", "add", *ends)
+    offloads = ("gso", "off", "tso", "off", "tx-udp-segmentation", "off", "gro", "off")
+    with namespaces(2) as names:
+        veth(*names)
         for number, name in enumerate(names, 1):
-            run_tool("ip", "-n", name, "address", "add", f"10.11.0.{number}/24", "dev", "eth0")
-            for device in ("lo", "eth0"):
-                run_tool("ip", "-n", name, "link", "set", device, "up")
-            offloads = ("gso", "off", "tso", "off", "tx-udp-segmentation", "off", "gro", "off")
+            set_up(name, "eth0", f"10.11.0.{number}/24")
             subprocess.run(inside(name, ["ethtool", "-K", "eth0", *offloads]), capture_output=True, check=False)
         yield Hosts(*names)
-    finally:
-        for name in made:
-            run_tool("ip", "netns", "del", name)
 
 
 def transfer(hosts: Hosts, tmp_path: Path, change: str) -> list[str]:
@@ -93,10 +82,8 @@ def transfer(hosts: Hosts, tmp_path: Path, change: str) -> list[str]:
                 pass
             if change == "mtu":
                 hosts.shrink_mtu()
-            elif change == "sender":
-                hosts.change_address(hosts.here, old="10.11.0.1", new="10.11.0.11")
             else:
-                hosts.change_address(hosts.there, old="10.11.0.2", new="10.11.0.12")
+                hosts.change_address(of_sender=change == "sender")
             sender.event("sent")
             assert sender.wait() == 0
             said = sender.stderr.all()
@@ -122,10 +109,7 @@ def test_messages__arrive_at_the_new_address(hosts: Hosts, host: str) -> None:
         assert listener.stdout.next() == "listening"
         with Process(inside(hosts.here, [sys.executable, "-u", "-c", API, "10.11.0.2"])) as client:
             assert client.stdout.next() == "0"
-            if host == "listening":
-                hosts.change_address(hosts.there, old="10.11.0.2", new="10.11.0.12")
-            else:
-                hosts.change_address(hosts.here, old="10.11.0.1", new="10.11.0.11")
+            hosts.change_address(of_sender=host == "connecting")
             assert [client.stdout.next() for _ in range(7)] == [str(number) for number in range(1, 8)]
             assert listener.wait(within_s=PATIENCE_S) == 0
             assert client.wait(within_s=PATIENCE_S) == 0

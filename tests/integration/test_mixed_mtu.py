@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from srd.proto.wire.data import VERSION
 from tests.programs import run_to_end
 from tests.srd.cli.processes import Process, command
 from tests.srd.loopback import content
+from tests.srd.tunnel.cable import ip, namespaces, set_up, veth
 
 pytestmark = pytest.mark.root
 
@@ -51,63 +51,37 @@ while True:
 @pytest.fixture
 def hosts() -> Iterator[list[str]]:
     """Namespaces on one bridge: a receiver with 9,000 bytes of MTU (10.9.0.1), a host for each MTU, an attacker."""
-    prefix = f"mm{os.getpid()}"
-    switch, names = f"{prefix}-sw", [f"{prefix}-h{index}" for index in range(len(MTUS) + 2)]
-    made: list[str] = []
-    try:
-        for name in (switch, *names):
-            run_tool("ip", "netns", "add", name)
-            made.append(name)
-        run_tool("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
+    with namespaces(len(MTUS) + 3) as (switch, *names):
+        ip("link", "add", "br0", "type", "bridge", netns=switch)
         for index, (name, mtu) in enumerate(zip(names, (9000, *MTUS, 9000), strict=True)):
-            ends = ("mtu", str(mtu), "type", "veth", "peer", "name", "eth0", "mtu", str(mtu), "netns", name)
-            run_tool("ip", "-n", switch, "link", "add", f"p{index}", *ends)
-            run_tool("ip", "-n", switch, "link", "set", f"p{index}", "master", "br0", "up")
-            run_tool("ip", "-n", name, "address", "add", f"10.9.0.{index + 1}/24", "dev", "eth0")
-            run_tool("ip", "-n", name, "link", "set", "eth0", "up")
-        run_tool("ip", "-n", switch, "link", "set", "br0", "mtu", "9000", "up")
+            veth(switch, name, names=(f"p{index}", "eth0"), mtu=mtu)
+            ip("link", "set", f"p{index}", "master", "br0", "up", netns=switch)
+            set_up(name, "eth0", f"10.9.0.{index + 1}/24")
+        ip("link", "set", "br0", "mtu", "9000", "up", netns=switch)
         yield names
-    finally:
-        for name in made:
-            run_tool("ip", "netns", "del", name)
-
-
-def route_over_ipv6(router: str, hosts: list[str]) -> None:
-    """The same by IPv6, fd09:1::/64 and fd09:2::/64, on links of their own: the second has an MTU of 1300."""
-    for index, (name, mtu) in enumerate(zip(hosts, ("1500", "1300"), strict=True), 1):
-        ends = ("mtu", mtu, "type", "veth", "peer", "name", "eth6", "mtu", mtu, "netns", name)
-        run_tool("ip", "-n", router, "link", "add", f"v{index}", *ends)
-        for end, device, host in ((router, f"v{index}", 1), (name, "eth6", 2)):
-            run_tool("ip", "-n", end, "address", "add", f"fd09:{index}::{host}/64", "dev", device, "nodad")
-            run_tool("ip", "-n", end, "link", "set", device, "up")
-        apply([SyncCarrier(router, f"v{index}"), SyncCarrier(name, "eth6")])
-        run_tool("ip", "-n", name, "route", "add", "default", "via", f"fd09:{index}::1")
 
 
 @pytest.fixture
 def routed() -> Iterator[list[str]]:
-    """Two hosts on either side of a router; the link to the second one (10.9.2.2) has an MTU of 800, the first 1500."""
-    prefix = f"mr{os.getpid()}"
-    router, *names = f"{prefix}-r", f"{prefix}-a", f"{prefix}-b"
-    made: list[str] = []
-    try:
-        for name in (router, *names):
-            run_tool("ip", "netns", "add", name)
-            made.append(name)
+    """Two hosts on either side of a router; the link to the second one (10.9.2.2) has an MTU of 800, the first 1500.
+
+    The same by IPv6, fd09:1::/64 and fd09:2::/64, on links of their own: the second has an MTU of 1300.
+    """
+    with namespaces(3) as (router, *names):
         for setting in ("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"):
             run_tool("ip", "netns", "exec", router, "sysctl", "-qw", f"{setting}=1")
-        for index, (name, mtu) in enumerate(zip(names, ("1500", "800"), strict=True), 1):
-            ends = ("mtu", mtu, "type", "veth", "peer", "name", "eth0", "mtu", mtu, "netns", name)
-            run_tool("ip", "-n", router, "link", "add", f"p{index}", *ends)
-            for end, device, host in ((router, f"p{index}", 1), (name, "eth0", 2)):
-                run_tool("ip", "-n", end, "address", "add", f"10.9.{index}.{host}/24", "dev", device)
-                run_tool("ip", "-n", end, "link", "set", device, "up")
-            run_tool("ip", "-n", name, "route", "add", "default", "via", f"10.9.{index}.1")
-        route_over_ipv6(router, names)
+        for number, (name, mtu, mtu_of_ipv6) in enumerate(zip(names, (1500, 800), (1500, 1300), strict=True), 1):
+            for device, network, length, size in (
+                ("eth0", f"10.9.{number}.", 24, mtu),
+                ("eth6", f"fd09:{number}::", 64, mtu_of_ipv6),
+            ):
+                there = f"to{number}-{device}"
+                veth(router, name, names=(there, device), mtu=size)
+                set_up(router, there, f"{network}1/{length}")
+                set_up(name, device, f"{network}2/{length}")
+                apply([SyncCarrier(router, there), SyncCarrier(name, device)])
+                ip("route", "add", "default", "via", f"{network}1", netns=name)
         yield names
-    finally:
-        for name in made:
-            run_tool("ip", "netns", "del", name)
 
 
 def inside(host: str, argv: list[str]) -> list[str]:

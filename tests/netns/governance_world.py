@@ -13,7 +13,6 @@ from netns.governance.model import (
     ClusterQueue,
     Cohort,
     LocalQueue,
-    PodSet,
     PodSetAdmission,
     Preemption,
     Quota,
@@ -23,6 +22,7 @@ from netns.governance.model import (
     WorkloadCondition,
 )
 from netns.governance.room import Room
+from netns.placement.model import PlacementRequest
 
 CPU = ("f", "cpu")
 FAIR = Settings(fair_sharing=("LessThanOrEqualToFinalShare", "LessThanInitialShare"))
@@ -60,7 +60,7 @@ def world(
 
 def waits(state: State, name: str, at: str, need: int = 1, *, now: float = 0.0, **more: Any) -> Workload:
     """Submit a workload of one pod."""
-    podsets = more.pop("podsets", (PodSet("main", 1, {"cpu": need}),))
+    podsets = more.pop("podsets", (PlacementRequest("main", 1, {"cpu": need}),))
     workload = Workload(f"n/{name}", queue=f"n/{at}", podsets=podsets, uid=name, **more)
     state.submit(workload, now=now)
     return workload
@@ -70,7 +70,9 @@ def runs(
     state: State, name: str, at: str, used: int = 1, *, flavor: str = "f", since: float = 0.0, **more: Any
 ) -> Workload:
     """Submit a workload that holds quota since a time."""
-    workload = Workload(f"n/{name}", queue=f"n/{at}", podsets=(PodSet("main", 1, {"cpu": used}),), uid=name, **more)
+    workload = Workload(
+        f"n/{name}", queue=f"n/{at}", podsets=(PlacementRequest("main", 1, {"cpu": used}),), uid=name, **more
+    )
     workload.admission = Admission(at, (PodSetAdmission("main", 1, {"cpu": flavor}, {"cpu": used}),))
     workload.conditions["QuotaReserved"] = WorkloadCondition(status=True, at=since)
     state.submit(workload, now=since)

@@ -23,7 +23,6 @@ def test_process__identity_of_the_caller() -> None:
     assert me is not None
     assert me.alive
     assert me.command
-    assert ProcessIdentity(**me.to_dict()) == me
 
 
 def test_process__reused_pid_is_another_process() -> None:

@@ -33,9 +33,8 @@ from nitro_emu.efa.verbs import (
     WorkCompletion,
     WrOpcode,
 )
-from tests.nitro_emu.card_process import loopback_vf
 from tests.nitro_emu.pattern import pattern
-from tests.nitro_emu.processes import card_file
+from tests.nitro_emu.processes import card_file, loopback_vf
 from tests.patience import wait_until
 from tests.srd.cli.processes import Process
 
@@ -107,9 +106,18 @@ def card(
 
     `limits`: settings of each device; `prefix`: a command that runs the card.
     """
-    directory.mkdir(exist_ok=True)
     settings = f"{PLAIN}{limits and ', ' + limits}"
-    config = card_file(directory, vfs=[loopback_vf(name, more=settings) for name in vfs], more=more)
+    with running_card(
+        directory, vfs=[loopback_vf(name, more=settings) for name in vfs], more=more, prefix=prefix
+    ) as running:
+        yield running
+
+
+@contextmanager
+def running_card(directory: Path, *, vfs: Sequence[str], more: str = "", prefix: Sequence[str] = ()) -> Iterator[Card]:
+    """Run a card with these virtual functions, each a line of YAML without braces, as `card` does."""
+    directory.mkdir(exist_ok=True)
+    config = card_file(directory, vfs=vfs, more=more)
     with running_card_of(config, run_dir=directory / "run", prefix=prefix) as running:
         yield running
 

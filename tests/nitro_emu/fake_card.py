@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from netns.base.program import ProgramCommand
+from nitro_emu.card.card import Card
 from nitro_emu.card.config import CardConfig, load
 from nitro_emu.card.daemon import run
 from nitro_emu.command import STATUSES
@@ -23,21 +24,22 @@ def config_in(run_dir: Path, **changes: Any) -> CardConfig:
     return CardConfig(name="card", run_dir=run_dir, vfs=(EfaConfig(name="efa_0", address="127.0.0.1"),), **changes)
 
 
-class FakeCard:
+class FakeCard(Card):
     """Does what its behaviour says: "well", or how it fails."""
 
     def __init__(self, config: CardConfig, *, behaviour: str = "well") -> None:
-        self.config = config
-        self.failed = asyncio.Event()
-        self.failure = ""
-        self.updating = asyncio.Event()
-        self.alarms = Alarms()
+        super().__init__(config)
+        self._alarms = Alarms()
         self.ports = {vf.name: PortCounters() for vf in config.vfs}
         self.maps: list[bytes] = []
         self.manifests: list[str] = []
         self.document: bytes | None = None
         self.attested: list[dict[str, bytes | None]] = []
         self._behaviour = behaviour
+
+    @property
+    def alarms(self) -> Alarms:
+        return self._alarms
 
     async def start(self) -> None:
         if self._behaviour == "refuses":

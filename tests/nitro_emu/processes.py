@@ -37,6 +37,11 @@ def efa_tool(name: str, *arguments: str) -> Process:
     return Process([sys.executable, "-c", f"from nitro_emu.command import efa_{name}; efa_{name}()", *arguments])
 
 
+def loopback_vf(name: str = "efa_0", *, more: str = "") -> str:
+    """Return a virtual function at such an address, as a line of YAML without braces."""
+    return f"name: {name}, address: {loopback_address()}{more and ', ' + more}"
+
+
 def loopback_address() -> str:
     """Return an address of this machine that no other test uses, so that each card can have the usual port."""
     count = next(_addresses)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sys
 import textwrap
@@ -69,7 +70,7 @@ class Site:
 
     def state(self, name: str) -> str:
         with ChipClient.connect(self.chip(name)) as client:
-            return str(client.status()["state"])
+            return str(asyncio.run(client.status())["state"])
 
     def configure(self, name: str, *, more: str = "") -> None:
         vf = self.vfs[name]

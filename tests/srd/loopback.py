@@ -91,6 +91,13 @@ async def send(peer: Peer, payload: bytes, *, immediate: int | None = None) -> S
         return await peer.post_send(region, offset=0, length=len(payload), immediate=immediate)
 
 
+async def carry(here: Peer, there: Peer, payload: bytes, *, immediate: int | None = None) -> None:
+    """Send a message from one end to the other: every byte is right, and the status."""
+    sending = asyncio.ensure_future(send(here, payload, immediate=immediate))
+    assert await receive(there) == payload
+    assert await sending is Status.OK
+
+
 async def receive(peer: Peer) -> bytes:
     async with asyncio.timeout(PATIENCE_S):
         with await peer.recv() as message:

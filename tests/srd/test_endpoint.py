@@ -29,7 +29,7 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.wire.control import Close
 from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S, until
-from tests.srd.loopback import PLAIN, SMALL, closed_port, content, memory, open_files, pair, receive, send
+from tests.srd.loopback import PLAIN, SMALL, carry, closed_port, content, memory, open_files, pair, send
 
 SEED = 21
 SLOW = replace(SMALL, protocol=replace(SMALL.protocol, handshake_timeout_s=60), close_timeout_s=60)
@@ -167,10 +167,7 @@ async def test_listen__the_smallest_region_suffices_for_messages(chunk_bytes: in
     )
     async with pair(config=least) as (_, _, here, there):
         for number in range(4):
-            payload = content(window_bytes, seed=number)
-            sending = asyncio.ensure_future(send(here, payload))
-            assert await receive(there) == payload
-            assert await sending is Status.OK
+            await carry(here, there, content(window_bytes, seed=number))
 
 
 # -- close ----------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from srd.secure.key_log import KeyLog
 from srd.secure.keys import fingerprint
 from srd.secure.noise import public_bytes
 from tests.patience import PATIENCE_S
-from tests.srd.loopback import SMALL, content, endpoints, memory, pair, receive, send
+from tests.srd.loopback import SMALL, carry, content, endpoints, memory, pair
 from tests.srd.secure import ends as ends_module
 from tests.srd.secure.ends import authority, certificate, static
 
@@ -52,9 +52,7 @@ async def exchange(one: SecurityConfig, two: SecurityConfig, *, print_of_two: st
         here = await client.connect("127.0.0.1", port=server.address[1], fingerprint=print_of_two)
         there = await server.accept()
         for sender, receiver in ((here, there), (there, here)):
-            sending = asyncio.ensure_future(send(sender, payload, immediate=7))
-            assert await receive(receiver) == payload
-            assert await sending is Status.OK
+            await carry(sender, receiver, payload, immediate=7)
         return [here.identity, there.identity]
 
 
@@ -177,9 +175,7 @@ async def test_known_hosts__damaged_while_another_peer_is_open(tmp_path: Path) -
             file.write("damaged\n")
         with pytest.raises(PeerError, match=r"known_hosts_of_a, line 2: is no public key"):
             await client.connect("127.0.0.1", port=other.address[1])
-        sending = asyncio.ensure_future(send(here, b"still here"))
-        assert await receive(there) == b"still here"
-        assert await sending is Status.OK
+        await carry(here, there, b"still here")
 
 
 # -- what is on the wire ---------------------------------------------------------------------------------------------
@@ -212,9 +208,7 @@ async def relayed(one: SecurityConfig, two: SecurityConfig, payload: bytes) -> l
                 loop.add_reader(back, forward, back, front)
                 here = await client.connect("127.0.0.1", port=front.getsockname()[1])
                 there = await server.accept()
-                sending = asyncio.ensure_future(send(here, payload, immediate=0xABCDEF01))
-                assert await receive(there) == payload
-                assert await sending is Status.OK
+                await carry(here, there, payload, immediate=0xABCDEF01)
         finally:
             loop.remove_reader(front)
             loop.remove_reader(back)

@@ -36,7 +36,7 @@ from srd.proto.wire.status import Status
 from srd.secure.config import Keys, Plain
 from srd.secure.noise import public_bytes
 from tests.patience import PATIENCE_S
-from tests.srd.loopback import SMALL, content, memory, receive, send
+from tests.srd.loopback import SMALL, carry, content, memory, receive, send
 
 HOST = "127.0.0.1"
 UDP_SEGMENT = 103
@@ -245,9 +245,7 @@ async def exchange(at: Stage, *, number: int) -> None:
         (at.honest_there, at.honest, 2 * number + 1),
     ):
         payload = content(1 + seed * 977 % 60_000, seed=seed)
-        sending = asyncio.ensure_future(send(sender, payload, immediate=number))
-        assert await receive(receiver) == payload
-        assert await sending == Status.OK
+        await carry(sender, receiver, payload, immediate=number)
     payload, key = content(RANGE_BYTES, seed=number), at.registration.remote_key
     with memory(payload) as source, Region(RANGE_BYTES) as target:
         writing = at.honest.post_write(source, offset=0, length=RANGE_BYTES, key=key, target_offset=0)

@@ -99,27 +99,16 @@ def delete_namespace(step: DeleteNamespace) -> None:
     run_tool("ip", "netns", "delete", step.netns)
 
 
-def interface_statistics(netns: str) -> Mapping[str, Mapping[str, int]]:
-    """Return interface -> counters, named as in struct rtnl_link_stats64 (tx_packets, tx_bytes, tx_dropped ...)."""
+def sent_statistics(netns: str) -> Mapping[str, dict[str, int]]:
+    """Return interface -> packets, bytes and dropped of what it has sent; with a netem those of that, and queued."""
 
     def read() -> dict[str, dict[str, int]]:
         with IPRoute() as netlink:
-            return {link.get_attr("IFLA_IFNAME"): dict(link.get_attr("IFLA_STATS64")) for link in netlink.get_links()}
-
-    return in_namespace(netns, read)
-
-
-def netem_statistics(netns: str) -> Mapping[str, dict[str, int]]:
-    """Return interface -> packets, bytes, dropped and queued of its root netem, for the interfaces that have one."""
-
-    def read() -> dict[str, dict[str, int]]:
-        found = {}
-        with IPRoute() as netlink:
-            names = {link["index"]: link.get_attr("IFLA_IFNAME") for link in netlink.get_links()}
-            for qdisc in netlink.get_qdiscs():
-                if qdisc.get_attr("TCA_KIND") == "netem":
-                    found[names[qdisc["index"]]] = _qdisc_counters(qdisc)
-        return found
+            links = {link["index"]: link for link in netlink.get_links()}
+            sent = {number: _link_counters(link) for number, link in links.items()}
+            netems = [qdisc for qdisc in netlink.get_qdiscs() if qdisc.get_attr("TCA_KIND") == "netem"]
+        sent |= {qdisc["index"]: _qdisc_counters(qdisc) for qdisc in netems}
+        return {link.get_attr("IFLA_IFNAME"): sent[number] for number, link in links.items()}
 
     return in_namespace(netns, read)
 
@@ -323,6 +312,11 @@ def _ipv6_table(name: str) -> list[str]:
 
 def _family(address: str) -> int:
     return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def _link_counters(link: Any) -> dict[str, int]:
+    stats = link.get_attr("IFLA_STATS64")
+    return {key: stats[f"tx_{key}"] for key in ("packets", "bytes", "dropped")}
 
 
 def _qdisc_counters(qdisc: Any) -> dict[str, int]:

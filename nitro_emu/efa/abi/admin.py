@@ -8,13 +8,12 @@ refused), and `extended_status` and `sq_head_indx` of a completion (0).
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, get_args
+from typing import Final, Generic, NamedTuple
 
-from nitro_emu.efa.abi.commands import Command
+from nitro_emu.efa.abi.commands import COMMANDS, Command, CommandBody, R
 from nitro_emu.efa.abi.enums import AdminOpcode, AdminStatus
-from nitro_emu.efa.abi.replies import FEATURE_REPLIES, REPLIES, STATS_REPLIES, Reply
+from nitro_emu.efa.abi.replies import Reply
 from nitro_emu.errors import AbiError, AdminError
 
 ENTRY_BYTES: Final = 64
@@ -23,8 +22,6 @@ QUEUE_DEPTH: Final = 64
 """Entries of an admin queue; the phase bit flips after so many."""
 MAX_COMMAND_ID: Final = 0xFFF
 """A command id has 12 bits."""
-COMMANDS: Final[Mapping[int, type[Command]]] = {command.OPCODE: command for command in get_args(Command)}
-"""The class of each opcode's command."""
 UNSUPPORTED: Final = frozenset((AdminOpcode.CREATE_EQ, AdminOpcode.DESTROY_EQ, AdminOpcode.ALLOC_MR))
 """Commands of the kernel's driver: event queues are interrupt vectors, of which a completion queue has its own in the
 form of a descriptor; fast registration (ALLOC_MR) is for verbs in the kernel."""
@@ -35,11 +32,6 @@ _AENQ_HEADER = struct.Struct("<HHB3xQ")
 _AENQ_DATA_BYTES = ENTRY_BYTES - _AENQ_HEADER.size
 _PHASE = 1 << 0
 _CONTROL_BUFFER = 1 << 1 | 1 << 2
-_LAYOUTS: Final[Mapping[tuple[int, int | None, int | None], type[Reply]]] = {
-    **{(opcode, None, None): reply for opcode, reply in REPLIES.items()},
-    **{(AdminOpcode.GET_FEATURE, feature, None): reply for feature, reply in FEATURE_REPLIES.items()},
-    **{(AdminOpcode.GET_STATS, None, stats): reply for stats, reply in STATS_REPLIES.items()},
-}
 
 
 class DecodedCommand(NamedTuple):
@@ -50,13 +42,13 @@ class DecodedCommand(NamedTuple):
     command: Command
 
 
-class AdminCompletion(NamedTuple):
+class AdminCompletion(NamedTuple, Generic[R]):
     """The completion of a command. `reply` is None unless it succeeded."""
 
     command_id: int
     phase: int
     status: AdminStatus
-    reply: Reply | None
+    reply: R | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +102,8 @@ def encode_reply(
     return (header + (reply.pack() if reply else b"")).ljust(ENTRY_BYTES, b"\0")
 
 
-def decode_reply_untrusted(
-    data: bytes, *, opcode: int, feature: int | None = None, stats_type: int | None = None
-) -> AdminCompletion:
-    """Take a completion apart. `feature` of GET_FEATURE and `stats_type` of GET_STATS choose the layout.
-
-    With every other opcode both are None. Raises AbiError for malformed bytes, and for what has no layout.
-    """
+def decode_reply_untrusted(data: bytes, command: CommandBody[R]) -> AdminCompletion[R]:
+    """Take the completion of a command apart. Raises AbiError for malformed bytes, and for what cannot succeed."""
     if len(data) != ENTRY_BYTES:
         raise AbiError(f"entry: {len(data)} bytes instead of {ENTRY_BYTES}", field="entry")
     command_id, raw_status, flags = _ACQ_HEADER.unpack_from(data)
@@ -124,10 +111,11 @@ def decode_reply_untrusted(
         status = AdminStatus(raw_status)
     except ValueError as error:
         raise AbiError(f"status: {raw_status} is unknown", field="status") from error
-    layout = _LAYOUTS.get((opcode, feature, stats_type))
-    if layout is None:
-        raise AbiError(f"opcode: {opcode} with feature {feature}, stats type {stats_type} has no reply", field="opcode")
-    reply = layout.unpack(data[_ACQ_HEADER.size :]) if status is AdminStatus.SUCCESS else None
+    reply = None
+    if status is AdminStatus.SUCCESS:
+        if (layout := command.reply_type()) is None:
+            raise AbiError(f"status: {command} has succeeded, which it cannot", field="status")
+        reply = layout.unpack(data[_ACQ_HEADER.size :])
     return AdminCompletion(command_id & MAX_COMMAND_ID, flags & _PHASE, status, reply)
 
 

@@ -9,54 +9,37 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self, TypeAlias
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
+from nitro_emu.efa.abi import replies
 from nitro_emu.efa.abi.enums import AdminOpcode, CqCaps1, CqCaps2
-from nitro_emu.errors import AbiError
 
 _WORD_BYTES = 4
 _ENTRY_WORDS_MASK = 0x1F
+R = TypeVar("R", bound=replies.Reply)
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
-    """The part of an entry behind its header, as a dataclass whose fields are in the layout's order."""
-
-    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<")
-
-    def pack(self) -> bytes:
-        """Return the bytes. Raises AbiError for a value that does not fit its field."""
-        values = tuple(getattr(self, field.name) for field in fields(self))
-        try:
-            packed = self.LAYOUT.pack(*values)
-        except struct.error as error:
-            raise AbiError(f"{self}: {error}") from error
-        if self.LAYOUT.unpack(packed) != values:  # struct cuts and pads bytes without an error
-            raise AbiError(f"{self}: a field of bytes has the wrong size")
-        return packed
-
-    @classmethod
-    def unpack(cls, data: bytes) -> Self:
-        """Return the body at the start of `data`, which must be long enough."""
-        build: Any = cls
-        body: Self = build(*cls.LAYOUT.unpack_from(data))
-        return body
-
-
-@dataclass(frozen=True, slots=True)
-class CommandBody(Body):
-    """A command. `RESERVED` has the bits of a field that must be zero."""
+class CommandBody(replies.Body, Generic[R]):
+    """A command that is answered by an `R`. `RESERVED` has the bits of a field that must be zero."""
 
     OPCODE: ClassVar[AdminOpcode]
+    REPLY: ClassVar[Any] = replies.EmptyReply
     RESERVED: ClassVar[Mapping[str, int]] = {}
+
+    def reply_type(self) -> type[R] | None:
+        """Return what a success is answered by; None: it never succeeds."""
+        found: type[R] = self.REPLY
+        return found
 
 
 @dataclass(frozen=True, slots=True)
-class CreateQp(CommandBody):
+class CreateQp(CommandBody[replies.CreateQpReply]):
     """Create a queue pair. Depths and sizes are requests; the ring's memory comes with the reply."""
 
     OPCODE: ClassVar = AdminOpcode.CREATE_QP
+    REPLY: ClassVar = replies.CreateQpReply
     LAYOUT: ClassVar = struct.Struct("<HBBQQ8IHBx4x")
     RESERVED: ClassVar = {"flags": 0xF0}
 
@@ -78,7 +61,7 @@ class CreateQp(CommandBody):
 
 
 @dataclass(frozen=True, slots=True)
-class ModifyQp(CommandBody):
+class ModifyQp(CommandBody[replies.EmptyReply]):
     """Set the fields of a queue pair that `modify_mask` (`ModifyMask`) names."""
 
     OPCODE: ClassVar = AdminOpcode.MODIFY_QP
@@ -96,17 +79,18 @@ class ModifyQp(CommandBody):
 
 
 @dataclass(frozen=True, slots=True)
-class QueryQp(CommandBody):
+class QueryQp(CommandBody[replies.QueryQpReply]):
     """Ask for a queue pair's state."""
 
     OPCODE: ClassVar = AdminOpcode.QUERY_QP
+    REPLY: ClassVar = replies.QueryQpReply
     LAYOUT: ClassVar = struct.Struct("<I")
 
     qp_handle: int
 
 
 @dataclass(frozen=True, slots=True)
-class DestroyQp(CommandBody):
+class DestroyQp(CommandBody[replies.EmptyReply]):
     """Destroy a queue pair."""
 
     OPCODE: ClassVar = AdminOpcode.DESTROY_QP
@@ -116,10 +100,11 @@ class DestroyQp(CommandBody):
 
 
 @dataclass(frozen=True, slots=True)
-class CreateAh(CommandBody):
+class CreateAh(CommandBody[replies.CreateAhReply]):
     """Create an address handle for the GID `dest_addr`."""
 
     OPCODE: ClassVar = AdminOpcode.CREATE_AH
+    REPLY: ClassVar = replies.CreateAhReply
     LAYOUT: ClassVar = struct.Struct("<16sH2x")
 
     dest_addr: bytes
@@ -127,7 +112,7 @@ class CreateAh(CommandBody):
 
 
 @dataclass(frozen=True, slots=True)
-class DestroyAh(CommandBody):
+class DestroyAh(CommandBody[replies.EmptyReply]):
     """Destroy an address handle."""
 
     OPCODE: ClassVar = AdminOpcode.DESTROY_AH
@@ -138,7 +123,7 @@ class DestroyAh(CommandBody):
 
 
 @dataclass(frozen=True, slots=True)
-class RegMr(CommandBody):
+class RegMr(CommandBody[replies.RegMrReply]):
     """Register a memory region of `mr_length` bytes that the application has at `iova`.
 
     EFA has room for four pages' addresses here. The first is `memory_offset`: where the region begins in the memfd that
@@ -146,6 +131,7 @@ class RegMr(CommandBody):
     """
 
     OPCODE: ClassVar = AdminOpcode.REG_MR
+    REPLY: ClassVar = replies.RegMrReply
     LAYOUT: ClassVar = struct.Struct("<H2xQ24xQBB2xIQ")
     RESERVED: ClassVar = {"flags": 0x40, "permissions": 0xF8}
 
@@ -159,7 +145,7 @@ class RegMr(CommandBody):
 
 
 @dataclass(frozen=True, slots=True)
-class DeregMr(CommandBody):
+class DeregMr(CommandBody[replies.EmptyReply]):
     """End a registration."""
 
     OPCODE: ClassVar = AdminOpcode.DEREG_MR
@@ -169,10 +155,11 @@ class DeregMr(CommandBody):
 
 
 @dataclass(frozen=True, slots=True)
-class CreateCq(CommandBody):
+class CreateCq(CommandBody[replies.CreateCqReply]):
     """Create a completion queue. `cq_caps` makes the two fields of flags."""
 
     OPCODE: ClassVar = AdminOpcode.CREATE_CQ
+    REPLY: ClassVar = replies.CreateCqReply
     LAYOUT: ClassVar = struct.Struct("<BBHH2xQIHH")
     RESERVED: ClassVar = {"caps_1": 0x9F, "caps_2": 0x80}
 
@@ -209,7 +196,7 @@ def cq_caps(*, entry_bytes: int, interrupt_mode: bool = False, set_src_addr: boo
 
 
 @dataclass(frozen=True, slots=True)
-class DestroyCq(CommandBody):
+class DestroyCq(CommandBody[replies.EmptyReply]):
     """Destroy a completion queue."""
 
     OPCODE: ClassVar = AdminOpcode.DESTROY_CQ
@@ -219,7 +206,7 @@ class DestroyCq(CommandBody):
 
 
 @dataclass(frozen=True, slots=True)
-class GetFeature(CommandBody):
+class GetFeature(CommandBody[replies.FeatureReply]):
     """Ask for a `Feature`. The control buffer stays empty: all answers fit into an entry."""
 
     OPCODE: ClassVar = AdminOpcode.GET_FEATURE
@@ -229,9 +216,13 @@ class GetFeature(CommandBody):
     buffer_address: int = 0
     feature_id: int = 0
 
+    def reply_type(self) -> type[replies.FeatureReply] | None:
+        """Return the feature's layout."""
+        return replies.FEATURES.get(self.feature_id)
+
 
 @dataclass(frozen=True, slots=True)
-class SetFeature(CommandBody):
+class SetFeature(CommandBody[replies.EmptyReply]):
     """Set a `Feature`. Only AENQ_CONFIG can be set, so its two fields are the ones here."""
 
     OPCODE: ClassVar = AdminOpcode.SET_FEATURE
@@ -245,7 +236,7 @@ class SetFeature(CommandBody):
 
 
 @dataclass(frozen=True, slots=True)
-class GetStats(CommandBody):
+class GetStats(CommandBody[replies.StatsReply]):
     """Ask for a group of counters (`StatsType`), of all or of one queue (`StatsScope`)."""
 
     OPCODE: ClassVar = AdminOpcode.GET_STATS
@@ -257,16 +248,21 @@ class GetStats(CommandBody):
     scope: int = 0
     scope_modifier: int = 0
 
+    def reply_type(self) -> type[replies.StatsReply] | None:
+        """Return the group's layout."""
+        return replies.STATS.get(self.stats_type)
+
 
 @dataclass(frozen=True, slots=True)
-class AllocPd(CommandBody):
+class AllocPd(CommandBody[replies.AllocPdReply]):
     """Allocate a protection domain."""
 
     OPCODE: ClassVar = AdminOpcode.ALLOC_PD
+    REPLY: ClassVar = replies.AllocPdReply
 
 
 @dataclass(frozen=True, slots=True)
-class DeallocPd(CommandBody):
+class DeallocPd(CommandBody[replies.EmptyReply]):
     """Free a protection domain."""
 
     OPCODE: ClassVar = AdminOpcode.DEALLOC_PD
@@ -276,14 +272,15 @@ class DeallocPd(CommandBody):
 
 
 @dataclass(frozen=True, slots=True)
-class AllocUar(CommandBody):
+class AllocUar(CommandBody[replies.AllocUarReply]):
     """Allocate a page of doorbells, with the status page and the two eventfds that belong to it."""
 
     OPCODE: ClassVar = AdminOpcode.ALLOC_UAR
+    REPLY: ClassVar = replies.AllocUarReply
 
 
 @dataclass(frozen=True, slots=True)
-class DeallocUar(CommandBody):
+class DeallocUar(CommandBody[replies.EmptyReply]):
     """Free a page of doorbells."""
 
     OPCODE: ClassVar = AdminOpcode.DEALLOC_UAR
@@ -292,23 +289,29 @@ class DeallocUar(CommandBody):
     uar: int
 
 
-Command: TypeAlias = (
-    CreateQp
-    | ModifyQp
-    | QueryQp
-    | DestroyQp
-    | CreateAh
-    | DestroyAh
-    | RegMr
-    | DeregMr
-    | CreateCq
-    | DestroyCq
-    | GetFeature
-    | SetFeature
-    | GetStats
-    | AllocPd
-    | DeallocPd
-    | AllocUar
-    | DeallocUar
-)
-"""Every command that a card carries out."""
+Command: TypeAlias = CommandBody[Any]
+"""Any command."""
+
+COMMANDS: Final[Mapping[int, type[Command]]] = {
+    each.OPCODE: each
+    for each in (
+        CreateQp,
+        ModifyQp,
+        QueryQp,
+        DestroyQp,
+        CreateAh,
+        DestroyAh,
+        RegMr,
+        DeregMr,
+        CreateCq,
+        DestroyCq,
+        GetFeature,
+        SetFeature,
+        GetStats,
+        AllocPd,
+        DeallocPd,
+        AllocUar,
+        DeallocUar,
+    )
+}
+"""Every command that a card carries out, by its opcode."""

@@ -4,20 +4,50 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Final, TypeAlias
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Final, Self
 
-from nitro_emu.efa.abi.commands import Body
-from nitro_emu.efa.abi.enums import AdminOpcode, Feature, StatsType
+from nitro_emu.efa.abi.enums import Feature, StatsType
+from nitro_emu.errors import AbiError
 
 
 @dataclass(frozen=True, slots=True)
-class EmptyReply(Body):
+class Body:
+    """The part of an entry behind its header, as a dataclass whose fields are in the layout's order."""
+
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<")
+
+    def pack(self) -> bytes:
+        """Return the bytes. Raises AbiError for a value that does not fit its field."""
+        values = tuple(getattr(self, field.name) for field in fields(self))
+        try:
+            packed = self.LAYOUT.pack(*values)
+        except struct.error as error:
+            raise AbiError(f"{self}: {error}") from error
+        if self.LAYOUT.unpack(packed) != values:  # struct cuts and pads bytes without an error
+            raise AbiError(f"{self}: a field of bytes has the wrong size")
+        return packed
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Self:
+        """Return the body at the start of `data`, which must be long enough."""
+        build: Any = cls
+        body: Self = build(*cls.LAYOUT.unpack_from(data))
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class Reply(Body):
+    """A reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyReply(Reply):
     """The reply of the commands that return nothing but their status."""
 
 
 @dataclass(frozen=True, slots=True)
-class CreateQpReply(Body):
+class CreateQpReply(Reply):
     """The queue pair's names, its doorbells in the UAR memfd, and where its SQ begins in the ring memfd."""
 
     LAYOUT: ClassVar = struct.Struct("<IH2xHHIII")
@@ -32,7 +62,7 @@ class CreateQpReply(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class QueryQpReply(Body):
+class QueryQpReply(Reply):
     """A queue pair's state."""
 
     LAYOUT: ClassVar = struct.Struct("<IIIBB2x")
@@ -45,7 +75,7 @@ class QueryQpReply(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class CreateAhReply(Body):
+class CreateAhReply(Reply):
     """The number of the address handle."""
 
     LAYOUT: ClassVar = struct.Struct("<H2x")
@@ -54,7 +84,7 @@ class CreateAhReply(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class RegMrReply(Body):
+class RegMrReply(Reply):
     """The keys of a memory region, and the interconnects (`validity`: `MrValidity`) by which the device reaches it."""
 
     LAYOUT: ClassVar = struct.Struct("<IIBBBB")
@@ -68,7 +98,7 @@ class RegMrReply(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class CreateCqReply(Body):
+class CreateCqReply(Reply):
     """The completion queue's number, its actual depth, and its doorbell (valid with `CqReplyFlag.DB_VALID`)."""
 
     LAYOUT: ClassVar = struct.Struct("<HHII")
@@ -80,7 +110,7 @@ class CreateCqReply(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class AllocPdReply(Body):
+class AllocPdReply(Reply):
     """The number of the protection domain."""
 
     LAYOUT: ClassVar = struct.Struct("<H2x")
@@ -89,7 +119,7 @@ class AllocPdReply(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class AllocUarReply(Body):
+class AllocUarReply(Reply):
     """The number of the page of doorbells."""
 
     LAYOUT: ClassVar = struct.Struct("<H2x")
@@ -98,9 +128,17 @@ class AllocUarReply(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceAttr(Body):
+class FeatureReply(Reply):
+    """A reply to GET_FEATURE."""
+
+    FEATURE: ClassVar[Feature]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAttr(FeatureReply):
     """DEVICE_ATTR: the device. `supported_features` has bit `1 << feature`; `device_caps` is a `DeviceCap`."""
 
+    FEATURE: ClassVar = Feature.DEVICE_ATTR
     LAYOUT: ClassVar = struct.Struct("<QQIIIHBBIIQH2x4x")
 
     supported_features: int
@@ -118,9 +156,10 @@ class DeviceAttr(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class AenqConfig(Body):
+class AenqConfig(FeatureReply):
     """AENQ_CONFIG: masks of the groups of events that the device can report, and that it does."""
 
+    FEATURE: ClassVar = Feature.AENQ_CONFIG
     LAYOUT: ClassVar = struct.Struct("<II")
 
     supported_groups: int
@@ -128,9 +167,10 @@ class AenqConfig(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkAttr(Body):
+class NetworkAttr(FeatureReply):
     """NETWORK_ATTR: the device's GID, and the payload of a packet in bytes."""
 
+    FEATURE: ClassVar = Feature.NETWORK_ATTR
     LAYOUT: ClassVar = struct.Struct("<16sI")
 
     addr: bytes
@@ -138,9 +178,10 @@ class NetworkAttr(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class QueueAttr(Body):
+class QueueAttr(FeatureReply):
     """QUEUE_ATTR: the limits of queues and objects. `max_tx_batch` counts 64 bytes, 0 is no limit."""
 
+    FEATURE: ClassVar = Feature.QUEUE_ATTR
     LAYOUT: ClassVar = struct.Struct("<6I4H5I2H")
 
     max_qp: int
@@ -163,9 +204,10 @@ class QueueAttr(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class QueueAttr2(Body):
+class QueueAttr2(FeatureReply):
     """QUEUE_ATTR_2: inline data of the wide entries, and event counters."""
 
+    FEATURE: ClassVar = Feature.QUEUE_ATTR_2
     LAYOUT: ClassVar = struct.Struct("<H6xIIQ")
 
     inline_buf_size_ex: int
@@ -175,9 +217,10 @@ class QueueAttr2(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class HwHints(Body):
+class HwHints(FeatureReply):
     """HW_HINTS: times for the driver; 0 leaves the choice to it."""
 
+    FEATURE: ClassVar = Feature.HW_HINTS
     LAYOUT: ClassVar = struct.Struct("<4H")
 
     mmio_read_timeout_ms: int
@@ -187,9 +230,10 @@ class HwHints(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class EventQueueAttr(Body):
+class EventQueueAttr(FeatureReply):
     """EVENT_QUEUE_ATTR: the limits of event queues."""
 
+    FEATURE: ClassVar = Feature.EVENT_QUEUE_ATTR
     LAYOUT: ClassVar = struct.Struct("<III")
 
     max_eq: int
@@ -198,9 +242,18 @@ class EventQueueAttr(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class BasicStats(Body):
+class StatsReply(Reply):
+    """A reply to GET_STATS. `PREFIX` and a field's name are the name that Linux' driver has for the counter."""
+
+    STATS: ClassVar[StatsType]
+    PREFIX: ClassVar[str] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BasicStats(StatsReply):
     """The counters of packets, and of those with a wrong queue key."""
 
+    STATS: ClassVar = StatsType.BASIC
     LAYOUT: ClassVar = struct.Struct("<6Q")
 
     tx_bytes: int
@@ -212,9 +265,10 @@ class BasicStats(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class MessagesStats(Body):
+class MessagesStats(StatsReply):
     """The counters of SENDs and receives."""
 
+    STATS: ClassVar = StatsType.MESSAGES
     LAYOUT: ClassVar = struct.Struct("<4Q")
 
     send_bytes: int
@@ -224,9 +278,11 @@ class MessagesStats(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class RdmaReadStats(Body):
+class RdmaReadStats(StatsReply):
     """The counters of RDMA READs, at the requester and at the responder (`read_resp_bytes`)."""
 
+    STATS: ClassVar = StatsType.RDMA_READ
+    PREFIX: ClassVar = "rdma_"
     LAYOUT: ClassVar = struct.Struct("<4Q")
 
     read_wrs: int
@@ -236,9 +292,11 @@ class RdmaReadStats(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class RdmaWriteStats(Body):
+class RdmaWriteStats(StatsReply):
     """The counters of RDMA WRITEs, at the requester and at the responder (`write_recv_bytes`)."""
 
+    STATS: ClassVar = StatsType.RDMA_WRITE
+    PREFIX: ClassVar = "rdma_"
     LAYOUT: ClassVar = struct.Struct("<4Q")
 
     write_wrs: int
@@ -248,9 +306,10 @@ class RdmaWriteStats(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkStats(Body):
+class NetworkStats(StatsReply):
     """The counters of retransmissions and of peers in trouble."""
 
+    STATS: ClassVar = StatsType.NETWORK
     LAYOUT: ClassVar = struct.Struct("<5Q")
 
     retrans_bytes: int
@@ -260,57 +319,11 @@ class NetworkStats(Body):
     impaired_remote_conn_events: int
 
 
-FeatureReply: TypeAlias = DeviceAttr | AenqConfig | NetworkAttr | QueueAttr | QueueAttr2 | HwHints | EventQueueAttr
-"""Every reply to GET_FEATURE."""
-StatsReply: TypeAlias = BasicStats | MessagesStats | RdmaReadStats | RdmaWriteStats | NetworkStats
-"""Every reply to GET_STATS."""
-Reply: TypeAlias = (
-    EmptyReply
-    | CreateQpReply
-    | QueryQpReply
-    | CreateAhReply
-    | RegMrReply
-    | CreateCqReply
-    | AllocPdReply
-    | AllocUarReply
-    | FeatureReply
-    | StatsReply
-)
-"""Every reply."""
-
-REPLIES: Final[Mapping[AdminOpcode, type[Reply]]] = {
-    AdminOpcode.CREATE_QP: CreateQpReply,
-    AdminOpcode.MODIFY_QP: EmptyReply,
-    AdminOpcode.QUERY_QP: QueryQpReply,
-    AdminOpcode.DESTROY_QP: EmptyReply,
-    AdminOpcode.CREATE_AH: CreateAhReply,
-    AdminOpcode.DESTROY_AH: EmptyReply,
-    AdminOpcode.REG_MR: RegMrReply,
-    AdminOpcode.DEREG_MR: EmptyReply,
-    AdminOpcode.CREATE_CQ: CreateCqReply,
-    AdminOpcode.DESTROY_CQ: EmptyReply,
-    AdminOpcode.SET_FEATURE: EmptyReply,
-    AdminOpcode.ALLOC_PD: AllocPdReply,
-    AdminOpcode.DEALLOC_PD: EmptyReply,
-    AdminOpcode.ALLOC_UAR: AllocUarReply,
-    AdminOpcode.DEALLOC_UAR: EmptyReply,
-}
-"""The replies whose layout follows from the opcode: all but GET_FEATURE's and GET_STATS'."""
-FEATURE_REPLIES: Final[Mapping[int, type[FeatureReply]]] = {
-    Feature.DEVICE_ATTR: DeviceAttr,
-    Feature.AENQ_CONFIG: AenqConfig,
-    Feature.NETWORK_ATTR: NetworkAttr,
-    Feature.QUEUE_ATTR: QueueAttr,
-    Feature.HW_HINTS: HwHints,
-    Feature.EVENT_QUEUE_ATTR: EventQueueAttr,
-    Feature.QUEUE_ATTR_2: QueueAttr2,
+FEATURES: Final[Mapping[int, type[FeatureReply]]] = {
+    each.FEATURE: each for each in (DeviceAttr, AenqConfig, NetworkAttr, QueueAttr, QueueAttr2, HwHints, EventQueueAttr)
 }
 """The replies to GET_FEATURE. HOST_INFO has none: it needs a control buffer, which this transport lacks."""
-STATS_REPLIES: Final[Mapping[int, type[StatsReply]]] = {
-    StatsType.BASIC: BasicStats,
-    StatsType.MESSAGES: MessagesStats,
-    StatsType.RDMA_READ: RdmaReadStats,
-    StatsType.RDMA_WRITE: RdmaWriteStats,
-    StatsType.NETWORK: NetworkStats,
+STATS: Final[Mapping[int, type[StatsReply]]] = {
+    each.STATS: each for each in (BasicStats, MessagesStats, RdmaReadStats, RdmaWriteStats, NetworkStats)
 }
 """The replies to GET_STATS."""

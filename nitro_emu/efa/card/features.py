@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Final
 
 from nitro_emu.efa.abi import enums, limits, replies
@@ -12,15 +13,6 @@ from nitro_emu.errors import AdminError
 
 SUB_CQS: Final = 1
 """Parts of a completion queue: hardware has several for its pipelines."""
-FEATURES: Final = (
-    enums.Feature.DEVICE_ATTR,
-    enums.Feature.AENQ_CONFIG,
-    enums.Feature.NETWORK_ATTR,
-    enums.Feature.QUEUE_ATTR,
-    enums.Feature.HW_HINTS,
-    enums.Feature.EVENT_QUEUE_ATTR,
-    enums.Feature.QUEUE_ATTR_2,
-)
 CAPABILITIES: Final = (
     enums.DeviceCap.RDMA_READ
     | enums.DeviceCap.RNR_RETRY
@@ -35,7 +27,7 @@ def feature(vf: EfaFunction, number: int, *, events: EventRing | None) -> replie
     """Return a feature; `events`: of the program that asks. Raises AdminError for one that is not supported."""
     match number:
         case enums.Feature.DEVICE_ATTR:
-            supported = sum(1 << each for each in FEATURES)
+            supported = sum(1 << each for each in replies.FEATURES)
             return replies.DeviceAttr(
                 supported, PAGE_BYTES, _VERSION, _VERSION, _VERSION, 0, _ADDRESS_BITS, _ADDRESS_BITS, CAPABILITIES,
                 limits.MAX_RDMA_BYTES,
@@ -82,29 +74,7 @@ def stats(vf: EfaFunction, stats_type: int, *, scope: int) -> replies.StatsReply
     """Return a group of counters. Raises AdminError for one that does not exist."""
     if scope != enums.StatsScope.ALL:
         raise AdminError(enums.AdminStatus.ILLEGAL_PARAMETER, f"scope: {scope}; counters are of the whole device")
-    port = vf.counters()
-    match stats_type:
-        case enums.StatsType.BASIC:
-            violations = vf.responder.qkey_violations
-            return replies.BasicStats(
-                port.tx_bytes, port.tx_pkts, port.rx_bytes, port.rx_pkts, port.rx_drops, violations
-            )
-        case enums.StatsType.MESSAGES:
-            return replies.MessagesStats(port.send_bytes, port.send_wrs, port.recv_bytes, port.recv_wrs)
-        case enums.StatsType.RDMA_READ:
-            return replies.RdmaReadStats(
-                port.rdma_read_wrs, port.rdma_read_bytes, port.rdma_read_wr_err, port.rdma_read_resp_bytes
-            )
-        case enums.StatsType.RDMA_WRITE:
-            return replies.RdmaWriteStats(
-                port.rdma_write_wrs, port.rdma_write_bytes, port.rdma_write_wr_err, port.rdma_write_recv_bytes
-            )
-        case enums.StatsType.NETWORK:
-            return replies.NetworkStats(
-                port.retrans_bytes,
-                port.retrans_pkts,
-                port.retrans_timeout_events,
-                port.unresponsive_remote_events,
-                port.impaired_remote_conn_events,
-            )
-    raise AdminError(enums.AdminStatus.ILLEGAL_PARAMETER, f"stats_type: {stats_type} is unknown")
+    if (kind := replies.STATS.get(stats_type)) is None:
+        raise AdminError(enums.AdminStatus.ILLEGAL_PARAMETER, f"stats_type: {stats_type} is unknown")
+    counters = {**vf.counters().as_dict(), "qkey_viol": vf.responder.qkey_violations}
+    return kind(*(counters[kind.PREFIX + field.name] for field in fields(kind)))

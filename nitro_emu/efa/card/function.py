@@ -26,7 +26,7 @@ from nitro_emu.efa.card.poller import Poller
 from nitro_emu.efa.card.queue_pair import CardQueuePair
 from nitro_emu.efa.card.requester import CardRequester
 from nitro_emu.efa.card.responder import CardResponder
-from nitro_emu.efa.card.vf import Tables
+from nitro_emu.efa.card.tables import Tables
 from nitro_emu.errors import AbiError
 from nitro_emu.peers.endpoint import VfEndpoint, datagram_bytes
 from nitro_emu.peers.introduction import INTRODUCTION_REQUEST

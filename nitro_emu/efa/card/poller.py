@@ -2,10 +2,10 @@
 
 1. A pass looks at the doorbells of all active programs, and polls their engines: an iteration of the event loop costs
    several times as much. Several passes, and one iteration, take turns.
-2. While programs of several virtual functions are there, each takes a small share of a pass (`Polled.share_loop`): what
-   one does may not delay the others by more than that. A virtual function whose programs are inactive, but which others
+2. While programs of several virtual functions are there, each takes a small share of a pass (`share_loop`): what one
+   does may not delay the others by more than that. A virtual function whose programs are inactive, but which others
    send to, has its turns in the passes, too.
-3. An error in what is done for a virtual function ends that one (`Polled.fail`), neither the loop nor the others.
+3. An error in what is done for a virtual function ends that one (`fail`), neither the loop nor the others.
 """
 
 from __future__ import annotations
@@ -14,36 +14,18 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from nitro_emu.efa.card.doorbells import Doorbells
 from nitro_emu.efa.card.shared import drain_eventfd
+
+if TYPE_CHECKING:
+    from nitro_emu.efa.card.function import EfaFunction
 
 RESCAN_S: Final = 0.05
 """How often doorbells are looked at that the card sleeps on: a missed kick (see `doorbells`) costs this at most."""
 PASSES: Final = 8
 """Passes per iteration of the event loop; the loop has timers, admin commands and the engines of inactive programs."""
-
-
-class Polled(Protocol):
-    """A virtual function, as the poller sees it."""
-
-    @property
-    def turns(self) -> int:
-        """Turns of its engine so far."""
-
-    @property
-    def yields(self) -> bool:
-        """Whether a program has got a message that it may reply to at once."""
-
-    def poll(self) -> bool:
-        """Do at once what is due at its engine; return whether that was anything."""
-
-    def share_loop(self, *, is_shared: bool) -> None:
-        """Take small shares of a pass, or not."""
-
-    def fail(self, error: Exception) -> None:
-        """End it: something that was done for it has raised an internal error."""
 
 
 class Poller:
@@ -54,16 +36,16 @@ class Poller:
         self._loop = asyncio.get_running_loop()
         self._poll_s = poll_s
         self._busy_poll = busy_poll
-        self._active: dict[Doorbells, Polled] = {}
-        self._asleep: dict[Doorbells, Polled] = {}
-        self._soon: dict[Callable[[], None], Polled] = {}
-        self._vfs: dict[int, Polled] = {}  # with programs
+        self._active: dict[Doorbells, EfaFunction] = {}
+        self._asleep: dict[Doorbells, EfaFunction] = {}
+        self._soon: dict[Callable[[], None], EfaFunction] = {}
+        self._vfs: dict[int, EfaFunction] = {}  # with programs
         self._turns: dict[int, int] = {}  # of their engines, when the last passes began
         self._is_scheduled = False
         self._is_closed = False
         self._rescan = self._loop.call_later(RESCAN_S, self._on_rescan)
 
-    def add(self, doorbells: Doorbells, *, kick_fd: int, vf: Polled) -> None:
+    def add(self, doorbells: Doorbells, *, kick_fd: int, vf: EfaFunction) -> None:
         """Look at the doorbells of a program from now on; it writes to `kick_fd` while the card sleeps."""
         self._asleep[doorbells] = vf
         self._choose_shares()
@@ -96,12 +78,12 @@ class Poller:
             self._active[doorbells] = vf
             self._schedule()
 
-    def run_soon(self, work: Callable[[], None], *, vf: Polled) -> None:
+    def run_soon(self, work: Callable[[], None], *, vf: EfaFunction) -> None:
         """Call `work` in the next pass: it has done its share of this one."""
         self._soon[work] = vf
         self._schedule()
 
-    def forget(self, vf: Polled) -> None:
+    def forget(self, vf: EfaFunction) -> None:
         """Do nothing for a virtual function any more that has ended; its programs are removed before."""
         self._soon = {work: of for work, of in self._soon.items() if of is not vf}
 
@@ -124,12 +106,12 @@ class Poller:
         if self._active or self._soon:
             self._schedule()
 
-    def _busy(self) -> list[Polled]:
+    def _busy(self) -> list[EfaFunction]:
         """Return the virtual functions whose engines have had turns since the last call."""
         before, self._turns = self._turns, {key: vf.turns for key, vf in self._vfs.items()}
         return [self._vfs[key] for key, turns in self._turns.items() if turns != before.get(key)]
 
-    def _pass(self, busy: list[Polled]) -> bool:
+    def _pass(self, busy: list[EfaFunction]) -> bool:
         """Look at doorbells; poll the engines of active programs, and `busy` ones; return whether it did anything."""
         soon, self._soon = self._soon, {}
         for work, vf in soon.items():
@@ -155,7 +137,7 @@ class Poller:
             self._asleep[doorbells] = vf
         return False
 
-    def _try(self, vf: Polled, work: Callable[..., object], *arguments: object) -> object:
+    def _try(self, vf: EfaFunction, work: Callable[..., object], *arguments: object) -> object:
         """Call `work`; an error in it ends its virtual function."""
         try:
             return work(*arguments)

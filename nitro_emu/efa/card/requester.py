@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +24,15 @@ from nitro_emu.efa.abi.limits import MAX_RDMA_BYTES, RNR_RETRY_FOREVER
 from nitro_emu.efa.card.memory_region import CardMemoryRegion
 from nitro_emu.efa.card.objects import CardAddressHandle
 from nitro_emu.efa.card.queue_pair import CardQueuePair
-from nitro_emu.efa.card.vf import Vf
 from nitro_emu.efa.card.wqe_runs import FEW, WqeRun, runs
 from nitro_emu.errors import AbiError
 from srd.errors import UsageError
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
+
+if TYPE_CHECKING:
+    from nitro_emu.efa.card.function import EfaFunction
 
 RNR_PAUSE_S: Final = 0.001
 """First pause before a send is posted again that its responder was not ready for; it doubles each time."""
@@ -109,7 +111,7 @@ class CardRequest:
 class CardRequester:
     """The requests of all queue pairs of a virtual function."""
 
-    def __init__(self, vf: Vf) -> None:
+    def __init__(self, vf: EfaFunction) -> None:
         self._vf = vf
         self._tables = vf.tables
         self._engine = vf.endpoint.engine

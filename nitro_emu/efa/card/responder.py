@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -22,13 +22,15 @@ from nitro_emu.efa.abi import io
 from nitro_emu.efa.card.landing import Piece, land_batch, land_message
 from nitro_emu.efa.card.queue_pair import CardQueuePair
 from nitro_emu.efa.card.recv_queue import Buffer, CardRecvQueue, PostedReceive
-from nitro_emu.efa.card.vf import Vf
 from nitro_emu.errors import AbiError
 from nitro_emu.peers.incoming import IncomingPeer
 from nitro_emu.peers.introduction import INTRODUCTION_KEY
 from srd.proto.events import OFFSET_MASK, MessageAborted, MessageReceived, MessagesReceived, WriteReceived
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
+
+if TYPE_CHECKING:
+    from nitro_emu.efa.card.function import EfaFunction
 
 # Plain integers: an enum's member is looked up, combined and compared by functions in Python.
 _SEND: Final = int(io.SendOp.SEND)
@@ -44,7 +46,7 @@ Arrival = MessageReceived | MessagesReceived | WriteReceived
 class CardResponder:
     """The receiving direction of a virtual function; the `Destinations` and the `Memory` of its engine."""
 
-    def __init__(self, vf: Vf) -> None:
+    def __init__(self, vf: EfaFunction) -> None:
         self.qkey_violations = 0
         self.bytes_copied = 0
         self._vf = vf

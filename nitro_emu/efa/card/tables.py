@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from nitro_emu.efa.abi.enums import AdminStatus
+from nitro_emu.efa.abi.limits import MAX_KEY
+from nitro_emu.efa.card.completion_queue import CardCompletionQueue
+from nitro_emu.efa.card.config import EfaConfig
+from nitro_emu.efa.card.memory_region import CardMemoryRegion
+from nitro_emu.efa.card.objects import CardAddressHandle, CardProtectionDomain
+from nitro_emu.efa.card.queue_pair import CardQueuePair
 from nitro_emu.errors import AdminError
 
 T = TypeVar("T")
@@ -53,3 +60,31 @@ class Table(Generic[T]):
     def remove(self, number: int) -> None:
         """Remove an object; its number is free."""
         self._objects.pop(number, None)
+
+
+@dataclass(slots=True)
+class Tables:
+    """One table a kind."""
+
+    queue_pairs: Table[CardQueuePair]
+    completion_queues: Table[CardCompletionQueue]
+    domains: Table[CardProtectionDomain]
+    handles: Table[CardAddressHandle]
+    memory: Table[CardMemoryRegion]
+    """By lkey."""
+    by_rkey: dict[int, CardMemoryRegion] = field(default_factory=dict)
+    registered_bytes: int = 0
+    """Of all that is mapped, also of what was deregistered and is still in use."""
+    lingering: int = 0
+    """Memory regions that were deregistered and are still in use."""
+
+    @classmethod
+    def of(cls, config: EfaConfig) -> Tables:
+        """Return empty tables with the limits of the settings."""
+        return cls(
+            Table("queue pairs", limit=config.max_qps, numbers=1 << 16),
+            Table("completion queues", limit=config.max_cqs, numbers=1 << 16),
+            Table("protection domains", limit=config.max_pds, numbers=1 << 16),
+            Table("address handles", limit=config.max_ahs, numbers=(1 << 16) - 1),
+            Table("memory regions", limit=config.max_mrs, numbers=MAX_KEY),
+        )

@@ -13,13 +13,13 @@ import stat
 import weakref
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar, cast
 
 from nitro_emu.closing import Closing
 from nitro_emu.efa.abi import commands, enums, replies
 from nitro_emu.efa.abi.admin import AenqEntry
 from nitro_emu.efa.abi.enums import DeviceCap
-from nitro_emu.efa.verbs.link import Answer, CardConnection, expect
+from nitro_emu.efa.verbs.link import CardConnection
 from nitro_emu.efa.verbs.recv_queue import RecvRing
 from nitro_emu.efa.verbs.send_queue import SendRing
 from nitro_emu.errors import VerbsError
@@ -29,6 +29,7 @@ DIRECTORY_VARIABLE: Final = "NITRO_CARD_DIR"
 DEFAULT_DIRECTORY: Final = Path("/run/nitro-card")
 _SUFFIX: Final = ".sock"
 _NO_DEVICE: Final = "control"
+F = TypeVar("F", bound=replies.FeatureReply)
 
 
 def card_directory() -> Path:
@@ -107,29 +108,27 @@ class Context(Closing):
             raise
 
     def _query_attributes(self) -> DeviceAttributes:
-        device = expect(self._feature(enums.Feature.DEVICE_ATTR), kind=replies.DeviceAttr)
-        network = expect(self._feature(enums.Feature.NETWORK_ATTR), kind=replies.NetworkAttr)
+        device, network = self._feature(replies.DeviceAttr), self._feature(replies.NetworkAttr)
         wide_inline_bytes = 0
         if device.supported_features >> enums.Feature.QUEUE_ATTR_2 & 1:
-            more = expect(self._feature(enums.Feature.QUEUE_ATTR_2), kind=replies.QueueAttr2)
-            wide_inline_bytes = more.inline_buf_size_ex
+            wide_inline_bytes = self._feature(replies.QueueAttr2).inline_buf_size_ex
         return DeviceAttributes(
             vendor_part_id=device.device_version,
             caps=DeviceCap(device.device_caps),
             max_rdma_bytes=device.max_rdma_size,
             gid=network.addr,
             mtu_bytes=network.mtu,
-            queue=expect(self._feature(enums.Feature.QUEUE_ATTR), kind=replies.QueueAttr),
+            queue=self._feature(replies.QueueAttr),
             wide_inline_bytes=wide_inline_bytes,
         )
 
     def _enable_events(self) -> None:
-        supported = expect(self._feature(enums.Feature.AENQ_CONFIG), kind=replies.AenqConfig).supported_groups
+        supported = self._feature(replies.AenqConfig).supported_groups
         wanted = sum(1 << group for group in enums.AenqGroup) & supported
-        self.link.do(commands.SetFeature(feature_id=enums.Feature.AENQ_CONFIG, enabled_groups=wanted))
+        self.link.ask(commands.SetFeature(feature_id=enums.Feature.AENQ_CONFIG, enabled_groups=wanted))
 
-    def _feature(self, feature: enums.Feature) -> Answer:
-        return self.link.ask(commands.GetFeature(feature_id=feature), feature=feature)
+    def _feature(self, kind: type[F]) -> F:
+        return cast("F", self.link.ask(commands.GetFeature(feature_id=kind.FEATURE)))
 
     def next_generation(self) -> int:
         """Return a number for a queue pair that tells it from earlier ones with the same number."""
@@ -138,10 +137,9 @@ class Context(Closing):
     def query_stats(self) -> dict[str, int]:
         """Return the device's counters, of all programs that use it, under the names that the kernel's driver has."""
         counters: dict[str, int] = {}
-        for kind in enums.StatsType:
-            reply = self.link.ask(commands.GetStats(stats_type=kind), stats_type=kind).reply
-            prefix = "rdma_" if kind in {enums.StatsType.RDMA_READ, enums.StatsType.RDMA_WRITE} else ""
-            counters.update({prefix + name: value for name, value in asdict(reply).items()})
+        for number, kind in replies.STATS.items():
+            reply = self.link.ask(commands.GetStats(stats_type=number))
+            counters.update({kind.PREFIX + name: value for name, value in asdict(reply).items()})
         return counters
 
     def take_events(self) -> list[AenqEntry]:

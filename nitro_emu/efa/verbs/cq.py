@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nitro_emu.efa.abi import commands, enums, io, memory, replies
+from nitro_emu.efa.abi import commands, enums, io, memory
 from nitro_emu.efa.abi.io import QueueType
 from nitro_emu.efa.verbs.comp_channel import CompletionChannel
 from nitro_emu.efa.verbs.completions import COMPLETION, NONE, Completions, wc_opcode, wc_status
@@ -91,10 +91,7 @@ class CompletionQueue(Resource):
         )
         command = commands.CreateCq(caps_1, caps_2, 1 << (depth - 1).bit_length(), uar=context.link.uar)
         reply, fds = context.link.create(
-            command,
-            kind=replies.CreateCqReply,
-            fds=1 if channel is None else 2,
-            destroy=lambda made: commands.DestroyCq(made.cq_idx),
+            command, receives=1 if channel is None else 2, destroy=lambda made: commands.DestroyCq(made.cq_idx)
         )
         self.context, self.channel, self.entry_bytes = context, channel, entry_bytes
         self.number, self.depth = reply.cq_idx, reply.cq_actual_depth

@@ -22,10 +22,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol
 from weakref import WeakSet
 
-from nitro_emu.efa.abi import admin, commands, enums, memory, replies
+from nitro_emu.efa.abi import admin, commands, enums, memory
+from nitro_emu.efa.abi.commands import CommandBody, R
 from nitro_emu.efa.verbs.shared import map_shared, words_of
 from nitro_emu.efa.verbs.watcher import DeviceWatcher
 from nitro_emu.errors import AbiError, VerbsError
@@ -41,15 +42,6 @@ _ERRNO_OF: Final = {
     enums.AdminStatus.RESOURCE_BUSY: errno.EBUSY,
 }
 """As the kernel's driver; every other status is EINVAL."""
-
-_ReplyT = TypeVar("_ReplyT", bound=replies.Reply)
-
-
-class Answer(NamedTuple):
-    """The reply to a command, and the descriptors that came with it, which the caller closes."""
-
-    reply: replies.Reply
-    fds: list[int]
 
 
 class Releasable(Protocol):
@@ -100,7 +92,7 @@ class CardConnection:
             self._connect(path)
             self.death_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             opened.callback(os.close, self.death_fd)
-            self._use_uar(self.ask(commands.AllocUar()), opened=opened)
+            self._use_uar(opened=opened)
 
     def _connect(self, path: Path) -> None:
         try:
@@ -114,11 +106,11 @@ class CardConnection:
                 error.errno or errno.EIO, f"{path}: cannot be opened: {error.strerror or error}"
             ) from error
 
-    def _use_uar(self, answer: Answer, *, opened: ExitStack) -> None:
-        reply = expect(answer, kind=replies.AllocUarReply, fds=_MAX_FDS)
-        for fd in answer.fds:
+    def _use_uar(self, *, opened: ExitStack) -> None:
+        reply, fds = self.create(commands.AllocUar(), receives=_MAX_FDS)
+        for fd in fds:
             opened.callback(os.close, fd)
-        uar_fd, status_fd, self._kick_fd, event_fd = answer.fds
+        uar_fd, status_fd, self._kick_fd, event_fd = fds
         self.uar = reply.uar
         self._doorbells = words_of(map_shared(uar_fd, size_bytes=memory.DOORBELL_BYTES, writable=True))
         self._status_map = map_shared(status_fd, size_bytes=memory.STATUS_BYTES, writable=False)
@@ -134,51 +126,45 @@ class CardConnection:
 
     # -- commands ---------------------------------------------------------------------------------------------------
 
-    def ask(
-        self,
-        command: commands.Command,
-        *,
-        fds: Sequence[int] = (),
-        feature: int | None = None,
-        stats_type: int | None = None,
-    ) -> Answer:
-        """Have a command done. Raises VerbsError: refused, or the card is dead (EIO)."""
-        try:
-            with self._lock:
-                return self._exchange(command, fds=fds, feature=feature, stats_type=stats_type)
-        finally:
-            self._destroy_abandoned()
+    def ask(self, command: CommandBody[R], *, fds: Sequence[int] = ()) -> R:
+        """Have a command done, and return its reply. Raises VerbsError: refused, or the card is dead (EIO)."""
+        return self.create(command, fds=fds)[0]
 
     def create(
         self,
-        command: commands.Command,
+        command: CommandBody[R],
         *,
-        kind: type[_ReplyT],
-        fds: int,
-        destroy: Callable[[_ReplyT], commands.Command],
-    ) -> tuple[_ReplyT, list[int]]:
-        """Have something made whose reply has descriptors, which the caller closes. Raises VerbsError.
+        fds: Sequence[int] = (),
+        receives: int = 0,
+        destroy: Callable[[R], commands.Command] | None = None,
+    ) -> tuple[R, list[int]]:
+        """Have a command done whose reply comes with `receives` descriptors, which the caller closes.
 
-        If they do not arrive, it is destroyed again: `destroy` returns the command.
+        If they do not arrive, what was made is destroyed again: `destroy` returns the command. Raises VerbsError, as
+        `ask`; EMFILE: descriptors are missing, as the kernel drops those that this process has no room for.
         """
-        answer = self.ask(command)
         try:
-            return expect(answer, kind=kind, fds=fds), answer.fds
-        except VerbsError:
-            if isinstance(answer.reply, kind):
-                self.abandon(destroy(answer.reply))
-            raise
-
-    def do(self, command: commands.Command) -> None:
-        """Have a command done that has no reply. Raises VerbsError."""
-        for fd in self.ask(command).fds:
-            os.close(fd)
+            with self._lock:
+                reply, received = self._exchange(command, fds=fds)
+        finally:
+            self._destroy_abandoned()
+        if (count := len(received)) == receives:
+            return reply, received
+        _close(received)
+        if destroy is not None:
+            self.abandon(destroy(reply))
+        if count > receives:
+            raise VerbsError(errno.EPROTO, f"{command.OPCODE.name}: {count} descriptors came, not {receives}")
+        raise VerbsError(
+            errno.EMFILE,
+            f"{count} of the card's {receives} descriptors fit into this process; close some, or raise ulimit -n",
+        )
 
     def destroy(self, command: commands.Command) -> None:
         """Have something destroyed, unless the card is dead, which has destroyed it. Raises VerbsError: in use."""
         try:
             if not self.ended:
-                self.do(command)
+                self.ask(command)
         except VerbsError:
             if not self.ended:
                 raise
@@ -196,14 +182,7 @@ class CardConnection:
             finally:
                 self._lock.release()
 
-    def _exchange(
-        self,
-        command: commands.Command,
-        *,
-        fds: Sequence[int] = (),
-        feature: int | None = None,
-        stats_type: int | None = None,
-    ) -> Answer:
+    def _exchange(self, command: CommandBody[R], *, fds: Sequence[int] = ()) -> tuple[R, list[int]]:
         self.check()
         number, self._commands = self._commands, self._commands + 1
         command_id, phase = number & admin.MAX_COMMAND_ID, memory.ring_phase(number, depth=admin.QUEUE_DEPTH)
@@ -221,7 +200,17 @@ class CardConnection:
             self._end(_GONE if is_gone else f"the card does not answer: {error.strerror or error}")
             self.check()
             raise  # not reached: check has raised
-        return self._judge(command, data, received, feature=feature, stats_type=stats_type)
+        try:
+            done = admin.decode_reply_untrusted(data, command)
+        except AbiError as error:
+            _close(received)
+            raise VerbsError(errno.EPROTO, f"{command.OPCODE.name}: {error}") from error
+        if done.reply is not None:
+            return done.reply, received
+        _close(received)
+        raise VerbsError(
+            _ERRNO_OF.get(done.status, errno.EINVAL), f"{command.OPCODE.name}: refused: {done.status.name}"
+        )
 
     def _receive(self, command_id: int) -> tuple[bytes, list[int]]:
         """Return the reply to a command. Those of interrupted commands (by a signal's handler) are dropped."""
@@ -231,25 +220,7 @@ class CardConnection:
                 raise ConnectionResetError(errno.ECONNRESET, "it has closed the connection")
             if int.from_bytes(data[:2], "little") & admin.MAX_COMMAND_ID == command_id:
                 return data, fds
-            for fd in fds:
-                os.close(fd)
-
-    def _judge(
-        self, command: commands.Command, data: bytes, fds: list[int], *, feature: int | None, stats_type: int | None
-    ) -> Answer:
-        try:
-            done = admin.decode_reply_untrusted(data, opcode=command.OPCODE, feature=feature, stats_type=stats_type)
-        except AbiError as error:
-            for fd in fds:
-                os.close(fd)
-            raise VerbsError(errno.EPROTO, f"{command.OPCODE.name}: {error}") from error
-        if done.reply is None:
-            for fd in fds:
-                os.close(fd)
-            raise VerbsError(
-                _ERRNO_OF.get(done.status, errno.EINVAL), f"{command.OPCODE.name}: refused: {done.status.name}"
-            )
-        return Answer(done.reply, fds)
+            _close(fds)
 
     # -- the data path's part ---------------------------------------------------------------------------------------
 
@@ -330,20 +301,6 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def expect(answer: Answer, *, kind: type[_ReplyT], fds: int = 0) -> _ReplyT:
-    """Return the reply if it is what it should be; else close its descriptors and raise VerbsError.
-
-    EMFILE: descriptors are missing, as the kernel drops those that this process has no room for; EPROTO: else.
-    """
-    if isinstance(answer.reply, kind) and len(answer.fds) == fds:
-        return answer.reply
-    for fd in answer.fds:
+def _close(fds: Sequence[int]) -> None:
+    for fd in fds:
         os.close(fd)
-    if isinstance(answer.reply, kind) and len(answer.fds) < fds:
-        raise VerbsError(
-            errno.EMFILE,
-            f"{len(answer.fds)} of the card's {fds} descriptors fit into this process; close some, or raise ulimit -n",
-        )
-    raise VerbsError(
-        errno.EPROTO, f"the card replies {type(answer.reply).__name__} with {len(answer.fds)} descriptors, not {fds}"
-    )

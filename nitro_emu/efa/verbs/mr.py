@@ -9,9 +9,8 @@ from typing import Final, Self
 from devmem.errors import RegionError
 from devmem.region import Region
 from devmem.registry import Access
-from nitro_emu.efa.abi import commands, replies
+from nitro_emu.efa.abi import commands
 from nitro_emu.efa.abi.memory import PAGE_BYTES
-from nitro_emu.efa.verbs.link import expect
 from nitro_emu.efa.verbs.resource import ProtectionDomain, Resource
 from nitro_emu.efa.verbs.shared import backing_of
 from nitro_emu.errors import VerbsError
@@ -93,7 +92,7 @@ class MemoryRegion(Resource):
             page_num=-(-(in_page + length) // PAGE_BYTES),
             iova=address,
         )
-        reply = expect(pd.context.link.ask(command, fds=[fd]), kind=replies.RegMrReply)
+        reply = pd.context.link.ask(command, fds=[fd])
         self.lkey, self.rkey = reply.l_key, reply.r_key
         self.interconnects = reply
         super().__init__(pd.context.link, destroy=commands.DeregMr(self.lkey))

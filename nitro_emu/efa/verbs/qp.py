@@ -16,12 +16,10 @@ from nitro_emu.efa.abi import commands, enums, io, limits, memory, replies
 from nitro_emu.efa.abi.enums import QpState
 from nitro_emu.efa.verbs.context import Queues
 from nitro_emu.efa.verbs.cq import CompletionQueue
-from nitro_emu.efa.verbs.link import expect
 from nitro_emu.efa.verbs.qp_rules import SendRules, check_transition
 from nitro_emu.efa.verbs.recv_queue import RecvRing
 from nitro_emu.efa.verbs.request_ids import Numbers, U64Array
 from nitro_emu.efa.verbs.resource import AddressHandle, ProtectionDomain, Resource
-from nitro_emu.efa.verbs.send_builder import SendBuilder
 from nitro_emu.efa.verbs.send_queue import SendRing, UdAddress
 from nitro_emu.efa.verbs.shared import map_shared
 from nitro_emu.efa.verbs.wr import RecvRequest, SendFlags, SendOps, SendRequest, WrOpcode
@@ -44,7 +42,7 @@ class QpOptions:
     signal_all: bool = False
     """Whether requests need no SIGNALED flag. They complete visibly in any case."""
     send_ops: SendOps = _NO_OPS
-    """What the builder may build."""
+    """What pyverbs' builder may build."""
     unsolicited_write_recv: bool = False
     """Whether a write with immediate to this queue pair consumes no receive request."""
     inline_write: bool = False
@@ -62,7 +60,7 @@ class _Sizes:
 
 
 class QueuePair(Resource):
-    """A queue pair in state RESET. `number` is what others address it by; `builder` builds send requests."""
+    """A queue pair in state RESET. `number` is what others address it by."""
 
     def __init__(
         self, pd: ProtectionDomain, *, send_cq: CompletionQueue, recv_cq: CompletionQueue, options: QpOptions
@@ -84,15 +82,12 @@ class QueuePair(Resource):
             uar=context.link.uar,
             sl=options.service_level,
         )
-        reply, (fd,) = context.link.create(
-            command, kind=replies.CreateQpReply, fds=1, destroy=lambda made: commands.DestroyQp(made.qp_handle)
-        )
+        reply, (fd,) = context.link.create(command, receives=1, destroy=lambda made: commands.DestroyQp(made.qp_handle))
         self.handle, self.number = reply.qp_handle, reply.qp_num
-        self.rules = SendRules(context.link, signal_all=options.signal_all, ops=options.send_ops)
+        self.rules = SendRules(context.link, signal_all=options.signal_all)
         self._forget: Callable[[], object] = lambda: None  # `release` may be called from now on: its link has this one
         super().__init__(context.link, destroy=commands.DestroyQp(self.handle))
         self._map(fd, reply=reply, sizes=sizes)
-        self.builder = SendBuilder(self.send_queue, rules=self.rules, inline_write=options.inline_write)
         queues = context.queues[self.number] = Queues(self.send_queue, self.recv_queue)
         self._forget = weakref.finalize(self, _forget, context.queues, self.number, queues)
 
@@ -131,7 +126,7 @@ class QueuePair(Resource):
     def query(self) -> replies.QueryQpReply:
         """Ask the card for the state. Raises VerbsError."""
         self._check()
-        return expect(self._link.ask(commands.QueryQp(self.handle)), kind=replies.QueryQpReply)
+        return self._link.ask(commands.QueryQp(self.handle))
 
     def modify(
         self,
@@ -165,7 +160,7 @@ class QueuePair(Resource):
         if rnr_retry is not None and not self.pd.context.attributes.caps & enums.DeviceCap.RNR_RETRY:
             raise VerbsError(errno.EOPNOTSUPP, "this device has no rnr_retry")
         values = [int(value or 0) for value in given.values()]
-        self._link.do(commands.ModifyQp(int(mask), self.handle, *values))
+        self._link.ask(commands.ModifyQp(int(mask), self.handle, *values))
         if state is not None:
             self._enter(state)
 
@@ -201,7 +196,7 @@ class QueuePair(Resource):
     def _write_send(self, request: SendRequest) -> None:
         self.rules.check(request.flags)
         if (with_immediate := _POSTED_OPS.get(request.opcode)) is None:
-            raise VerbsError(errno.EINVAL, f"post_send does not know {request.opcode!r}; use the builder")
+            raise VerbsError(errno.EINVAL, f"post_send does not know {request.opcode!r}; use post_rdma")
         queue = self.send_queue
         is_inline = request.flags & SendFlags.INLINE
         if is_inline and sum(sge.length for sge in request.sges) > queue.max_inline_bytes:

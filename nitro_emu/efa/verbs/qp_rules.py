@@ -12,7 +12,7 @@ from typing import Final
 
 from nitro_emu.efa.abi.enums import NEXT_STATES, ModifyMask, QpState
 from nitro_emu.efa.verbs.link import CardConnection
-from nitro_emu.efa.verbs.wr import SendFlags, SendOps
+from nitro_emu.efa.verbs.wr import SendFlags
 from nitro_emu.errors import VerbsError
 
 _SENDING = frozenset({QpState.RTS, QpState.SQD})
@@ -26,7 +26,6 @@ class SendRules:
 
     link: CardConnection
     signal_all: bool
-    ops: SendOps
     state: QpState = QpState.RESET
     closed: bool = False
 

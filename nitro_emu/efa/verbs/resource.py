@@ -5,9 +5,9 @@ from __future__ import annotations
 import weakref
 
 from nitro_emu.closing import Closing
-from nitro_emu.efa.abi import commands, replies
+from nitro_emu.efa.abi import commands
 from nitro_emu.efa.verbs.context import Context
-from nitro_emu.efa.verbs.link import CardConnection, expect
+from nitro_emu.efa.verbs.link import CardConnection
 
 
 class Resource(Closing):
@@ -39,7 +39,7 @@ class ProtectionDomain(Resource):
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.number = expect(context.link.ask(commands.AllocPd()), kind=replies.AllocPdReply).pd
+        self.number = context.link.ask(commands.AllocPd()).pd
         super().__init__(context.link, destroy=commands.DeallocPd(self.number))
 
 
@@ -50,6 +50,5 @@ class AddressHandle(Resource):
         """Create a handle. It does not wait for the device, which may not even exist."""
         self.pd = pd
         self.gid = bytes(gid)
-        answer = pd.context.link.ask(commands.CreateAh(self.gid, pd.number))
-        self.number = expect(answer, kind=replies.CreateAhReply).ah
+        self.number = pd.context.link.ask(commands.CreateAh(self.gid, pd.number)).ah
         super().__init__(pd.context.link, destroy=commands.DestroyAh(self.number, pd.number))

@@ -1,8 +1,7 @@
 """The send queue of a queue pair, in the card's ring memfd.
 
-A slot is free again when
-its completion has been polled, as in rdma-core, though the card has copied it long before. Requests that are being
-built (`builder`) have their slot already, and are given to the card together by the doorbell.
+A slot is free again when its completion has been polled, as in rdma-core, though the card has copied it long before.
+Requests that are being built (`Draft`) have their slot already, and are given to the card together by the doorbell.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class EntryForge:
     def any_command(self) -> commands.Command:
         """Return a command of any kind whose fields are at limits or random."""
         rng = self._rng
-        kind: Any = rng.choice(list(admin.COMMANDS.values()))
+        kind: Any = rng.choice(list(commands.COMMANDS.values()))
         sample = kind.unpack(bytes(admin.ENTRY_BYTES))
         values: list[Any] = []
         for field in fields(kind):

@@ -85,14 +85,7 @@ class RawDevice:
 
 def decoded(data: bytes, *, command: commands.Command, fds: list[int]) -> RawAnswer:
     """Take the reply to a command apart."""
-    feature = command.feature_id if isinstance(command, commands.GetFeature) else None
-    stats = command.stats_type if isinstance(command, commands.GetStats) else None
-    opcode: int = command.OPCODE
-    if feature is not None and feature not in replies.FEATURE_REPLIES:
-        opcode, feature = enums.AdminOpcode.SET_FEATURE, None  # no layout: only a failure can be the answer
-    if stats is not None and stats not in replies.STATS_REPLIES:
-        opcode, stats = enums.AdminOpcode.SET_FEATURE, None
-    done = admin.decode_reply_untrusted(data, opcode=opcode, feature=feature, stats_type=stats)
+    done = admin.decode_reply_untrusted(data, command)
     return RawAnswer(done.status, done.reply, fds, done.command_id, done.phase)
 
 

@@ -7,7 +7,7 @@ each round all take turns, and change who is first.
 
 - `p50_over_inprocess_ratio`: median round trip of a SEND of 64 B and its echo, applications that poll, over that of
   in-process SRD that polls (`busy_poll`). The cards have their defaults: they poll while there is traffic, and sleep
-  afterwards. `busy_poll_*`: with cards that never sleep, which is no faster here (`BUSY_POLL` decides which counts).
+  afterwards. `busy_poll_*`: with cards that never sleep, which is no faster here.
 - `write_over_inprocess_ratio`: goodput of RDMA writes of 1 MiB, 16 outstanding, over that of in-process messages of
   1 MiB. `encrypted_over_plain_ratio`: the writes of encrypted cards over those of cards in plain text.
 - `host_cpu_ratio`: CPU time of both applications per 10^9 bytes of these writes, over that of both processes in
@@ -38,7 +38,7 @@ from scripts.benches.card import shares
 from scripts.benches.card.cards import CardOptions, TwoCards, measured, two_cards
 from scripts.benches.card.neighbour import FAIR, KINDS, RINGS, WIRE, neighbour
 from scripts.benches.cases.latency import SMALL_SIZES, SPINNING, figures, round_trips
-from scripts.benches.outcome import Figures, Round, Wanted
+from scripts.benches.outcome import Figures, Round, Wanted, over
 from scripts.benches.veth import iperf
 from scripts.harness.client_server import Event, run_both
 from scripts.harness.drops import no_drops
@@ -64,8 +64,11 @@ OUTSTANDING: Final = 16
 CHECKED_WRITES: Final = 256
 CHECKED_MESSAGES: Final = 100_000
 """What is compared, before what is timed."""
-BUSY_POLL: Final = False
-"""Whether the cards of the ping-pong that counts never sleep."""
+OVER_IN_PROCESS: Final = {
+    "p50_over_inprocess_ratio": "p50_64b_us",
+    "write_over_inprocess_ratio": "bulk_gbps",
+    "host_cpu_ratio": "host_cpu_s_per_gb",
+}
 IN_PROCESS: Final = "in_process"
 OURS: Final = "ours"
 POLLING: Final = "busy_poll_"
@@ -107,13 +110,9 @@ def _parts(two: TwoHosts, *, seconds: float, backwards: bool) -> list[tuple[str,
 
 def ratios(ours: Figures, in_process: Figures) -> dict[str, float]:
     """Return the ratios of one round."""
-    p50_us = ours[f"{POLLING if BUSY_POLL else ''}p50_64b_us"]
     flooded_us = max(ours[f"neighbour_p99_{kind}_us"] for kind in (RINGS, WIRE))
-    return {
-        "p50_over_inprocess_ratio": p50_us / in_process["p50_64b_us"],
-        "write_over_inprocess_ratio": ours["bulk_gbps"] / in_process["bulk_gbps"],
+    return over(ours, in_process, OVER_IN_PROCESS) | {
         "encrypted_over_plain_ratio": ours[f"{ENCRYPTED}bulk_gbps"] / ours["bulk_gbps"],
-        "host_cpu_ratio": ours["host_cpu_s_per_gb"] / in_process["host_cpu_s_per_gb"],
         "neighbour_p99_ratio": flooded_us / ours["neighbour_p99_fair_us"],
         "neighbour_p99_over_idle_ratio": flooded_us / ours["neighbour_p99_idle_us"],
     }

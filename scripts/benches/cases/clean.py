@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from scripts.benches.outcome import Figures, Round, Wanted
+from scripts.benches.outcome import Figures, Round, Wanted, over
 from scripts.benches.veth import iperf
 from scripts.harness.drops import no_drops
 from scripts.harness.needs import Need, lacks
@@ -54,11 +54,9 @@ def _round(number: int, seconds: float) -> Round:
 
 def ratios(ours: Figures, baselines: dict[str, dict[str, float]], *, link: str) -> dict[str, float]:
     """Return SRD's figures over those of the baselines that there are, on one link."""
-    gbps, cpu = f"{link}_gbps", f"{link}_cpu_s_per_gb"
-    if not baselines:
-        return {}
-    tcp = max(baselines.values(), key=lambda figures: figures[gbps])
-    return {f"tcp_ratio_{link}": ours[gbps] / tcp[gbps], f"cpu_per_gb_ratio_{link}": ours[cpu] / tcp[cpu]}
+    gbps = f"{link}_gbps"
+    tcp = max(baselines.values(), key=lambda figures: figures[gbps], default={})
+    return over(ours, tcp, {f"tcp_ratio_{link}": gbps, f"cpu_per_gb_ratio_{link}": f"{link}_cpu_s_per_gb"})
 
 
 def _flows(two: TwoHosts, *, seconds: float) -> Iterator[tuple[str, iperf.IperfFlow]]:

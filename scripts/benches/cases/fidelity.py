@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -34,7 +33,7 @@ from scripts.benches.outcome import Round, Wanted
 from scripts.harness.client_server import Event
 from scripts.harness.errors import BenchError
 from scripts.harness.needs import Need
-from scripts.harness.steps import step
+from scripts.harness.steps import say, step
 from scripts.harness.worker import worker
 
 WANTED: Final = (Wanted("cases", ">=", 20), Wanted("cases_failed", "<=", 0), Wanted("seed_failed", "<=", 0))
@@ -152,7 +151,7 @@ def _round(seed: int, *, kernel: dict[str, Recording], relay: dict[str, Recordin
     for name in failed:
         for each in found[name]:
             if each.failed(alpha=alpha):
-                print(f"fidelity: {name}: {each}", file=sys.stderr)
+                say(f"fidelity: {name}: {each}")
     seeds = SEEDED.name in kernel
     wrong = wrong_fates(relay[SEEDED.name], SEEDED, directory=directory)
     if seeds:

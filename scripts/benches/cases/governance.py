@@ -18,7 +18,6 @@ from netns.governance.model import (
     ClusterQueue,
     Cohort,
     LocalQueue,
-    PodSet,
     PodSetAdmission,
     Preemption,
     Quota,
@@ -30,6 +29,7 @@ from netns.governance.model import (
 from netns.governance.settings import BOTH_STRATEGIES
 from netns.governance.simulate import NODE_GPUS, GovernanceSimulation
 from netns.governance.trace import generated
+from netns.placement.model import PlacementRequest
 from scripts.benches.outcome import Figures, Wanted
 from scripts.harness.steps import step
 
@@ -77,7 +77,7 @@ def busy(seed: int, *, fair: bool) -> State:
             Workload(
                 f"n/p{number}",
                 queue=f"n/{rng.choice(names)}",
-                podsets=(PodSet("main", 1, requests),),
+                podsets=(PlacementRequest("main", 1, requests),),
                 priority=rng.randrange(4),
                 created=float(ADMITTED + number),
             ),
@@ -91,7 +91,7 @@ def _admitted(rng: random.Random, number: int, queue: str) -> Workload:
     made = Workload(
         f"n/a{number}",
         queue=f"n/{queue}",
-        podsets=(PodSet("main", 1, requests),),
+        podsets=(PlacementRequest("main", 1, requests),),
         priority=rng.randrange(3),
         created=float(number),
     )

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from scripts.benches.outcome import Round, Wanted
+from scripts.benches.outcome import Round, Wanted, over
 from scripts.benches.veth import iperf
 from scripts.harness import perf
 from scripts.harness.client_server import Event, Pair, require_no_drops, run_both
@@ -41,6 +41,14 @@ NEEDS: Final = (Need("iperf3", ("p50_loaded_ratio", "p999_loaded_ratio")),)
 SECONDS: Final = 5.0
 SMALL_SIZES: Final = (64,)
 SIZES: Final = (64, 4 << 10, 64 << 10, 1 << 20, 4 << 20)
+OVER_TCP: Final = {
+    "p50_ratio": "p50_64b_us",
+    "p50_64k_ratio": "p50_64kib_us",
+    "p50_1m_ratio": "p50_1mib_us",
+    "p50_4m_ratio": "p50_4mib_us",
+    "p50_loaded_ratio": "loaded_p50_64b_us",
+    "p999_loaded_ratio": "loaded_p999_64b_us",
+}
 PERCENTILES: Final = {"p50": "typical_us", "p99": "p99_us", "p999": "p999_us"}
 """Of a round trip, and the name of half of it in the rows of `srd perf`."""
 SPINNING: Final = ("--plain", "--busy-poll")
@@ -69,16 +77,7 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
 
 def ratios(ours: dict[str, float], tcp: dict[str, float]) -> dict[str, float]:
     """Return SRD's figures over TCP's."""
-    over_tcp = {
-        "p50_ratio": "p50_64b_us",
-        "p50_64k_ratio": "p50_64kib_us",
-        "p50_1m_ratio": "p50_1mib_us",
-        "p50_4m_ratio": "p50_4mib_us",
-        "p50_loaded_ratio": "loaded_p50_64b_us",
-        "p999_loaded_ratio": "loaded_p999_64b_us",
-    }
-    return {
-        **{name: ours[figure] / tcp[figure] for name, figure in over_tcp.items() if figure in tcp},
+    return over(ours, tcp, OVER_TCP) | {
         "p50_busy_poll_ratio": ours["busy_poll_p50_64b_us"] / tcp["p50_64b_us"],
         "loaded_bulk_ratio": ours["loaded_bulk_gbps"] / ours["alone_bulk_gbps"],
     }

@@ -26,7 +26,6 @@ is that of its fastest iteration. The medians are reported, too.
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -49,7 +48,7 @@ from netns.placement.model import Usage
 from netns.signals import signals_raise
 from netns.topology.file import read_topology
 from netns.topology.model import Topology
-from netns.topology.routing import distances, next_hops
+from netns.topology.routing import delay_and_rate, distances
 from scripts.benches.outcome import Figures, Wanted
 from scripts.harness.errors import BenchError
 
@@ -132,7 +131,7 @@ def ring_links(topology: Topology, *, hosts: Sequence[str]) -> list[int]:
 
 def modelled_s(topology: Topology, *, hosts: Sequence[str], tensor_bytes: int) -> float:
     """Return the time of the alpha-beta model, which holds if no two pairs of neighbours share a link, as here."""
-    paths = [_shortest_paths(topology, host, target=after) for host, after in _ring(hosts)]
+    paths = [delay_and_rate(topology, host, after) for host, after in _ring(hosts)]
     steps = 2 * (len(hosts) - 1)
     longest_s, lowest_bps = max(delay for delay, _ in paths), min(rate for _, rate in paths)
     return steps * longest_s + steps / len(hosts) * tensor_bytes * 8 / lowest_bps
@@ -140,19 +139,6 @@ def modelled_s(topology: Topology, *, hosts: Sequence[str], tensor_bytes: int) -
 
 def _ring(hosts: Sequence[str]) -> list[tuple[str, str]]:
     return list(pairwise((*hosts, hosts[0])))
-
-
-def _shortest_paths(topology: Topology, source: str, *, target: str) -> tuple[float, float]:
-    """Return delay in seconds and total rate in bit/s of all shortest paths: the minimum over the stages of links."""
-    hops = next_hops(topology, towards=target)
-    stage, delay_us, rate_bps = {source}, 0.0, math.inf
-    while stage != {target}:
-        links = [link for node in stage for link in topology.links_of[node] if link.other(node) in hops[node]]
-        shapes = [link.shape_ab if link.a in stage else link.shape_ba for link in links]
-        delay_us += max(shape.delay_us if shape else 0 for shape in shapes)
-        rate_bps = min(rate_bps, sum(shape.rate_bps or math.inf if shape else math.inf for shape in shapes))
-        stage = {hop for node in stage for hop in hops[node]}
-    return delay_us / 1e6, rate_bps
 
 
 def _iterations_s(lab: Lab, *, hosts: Sequence[str], size: RingSize) -> list[float]:

@@ -15,7 +15,7 @@ from typing import Final
 
 from scripts.benches.cases.latency import SMALL_SIZES, round_trips
 from scripts.benches.cases.python import aioquic_gbps
-from scripts.benches.outcome import Round, Wanted
+from scripts.benches.outcome import Round, Wanted, over
 from scripts.benches.veth import iperf
 from scripts.benches.veth.wireguard import tunnel
 from scripts.harness.client_server import run_both
@@ -66,25 +66,14 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
                     with tunnel(two, mtu=mtu) as inner:  # drops at its sockets are its own
                         tunnelled[f"gbps_mtu{mtu}"] = iperf.run(inner, algorithm=CUBIC, seconds=seconds).gbps
         baselines = {"plain": found[True], "aioquic": theirs, "wireguard": tunnelled}
-        yield Round(
-            number + 1,
-            found[False] | ratios(found[False], found[True], theirs) | over_wireguard(found[False], tunnelled),
-            {name: figures for name, figures in baselines.items() if figures},
-        )
-
-
-def ratios(ours: dict[str, float], plain: dict[str, float], theirs: dict[str, float]) -> dict[str, float]:
-    """Return the figures of encrypted peers over those of others; `theirs` is empty where there is no aioquic."""
-    found = {f"secure_over_plain_ratio_mtu{mtu}": ours[f"gbps_mtu{mtu}"] / plain[f"gbps_mtu{mtu}"] for mtu in MTUS}
-    if theirs:
-        found["aioquic_ratio"] = ours[f"gbps_mtu{min(MTUS)}"] / theirs[f"gbps_mtu{min(MTUS)}"]
-    found["p50_64b_added_us"] = ours["p50_64b_us"] - plain["p50_64b_us"]
-    return found
-
-
-def over_wireguard(ours: dict[str, float], tunnelled: dict[str, float]) -> dict[str, float]:
-    """Return the goodput of encrypted peers over that of kernel TCP through a WireGuard tunnel in user space."""
-    return {name.replace("gbps", "wireguard_ratio"): ours[name] / gbps for name, gbps in tunnelled.items()}
+        ours = found[False]
+        ours |= {
+            **over(ours, found[True], {f"secure_over_plain_ratio_mtu{mtu}": f"gbps_mtu{mtu}" for mtu in MTUS}),
+            **over(ours, theirs, {"aioquic_ratio": f"gbps_mtu{min(MTUS)}"}),
+            **over(ours, tunnelled, {f"wireguard_ratio_mtu{mtu}": f"gbps_mtu{mtu}" for mtu in MTUS}),
+            "p50_64b_added_us": ours["p50_64b_us"] - found[True]["p50_64b_us"],
+        }
+        yield Round(number + 1, ours, {name: figures for name, figures in baselines.items() if figures})
 
 
 def _round_trips(two: TwoHosts, *, seconds: float, plain: bool) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Sizes: round trips of messages of 1 B to 16 MiB, compared with kernel TCP with TCP_NODELAY.
 
 The exchange of `latency`, idle, for each power of four: `p50_SIZE_us` of SRD and of TCP, and `worst_ratio`, the largest
-ratio of the two at one size. `scripts/benches/sizes_plot.py` draws the JSON.
+ratio of the two at one size. `scripts/benches/picture.py` draws the JSON.
 """
 
 from __future__ import annotations

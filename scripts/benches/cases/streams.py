@@ -8,10 +8,10 @@ goodput of one stream over that of the others with one task; `*_16`: of 16.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
-from scripts.benches.outcome import Figures, Round, Wanted
+from scripts.benches.outcome import Round, Wanted, over
 from scripts.benches.veth.iperf import IperfFlow
 from scripts.benches.veth.worker.streams import KINDS, MESSAGE, STREAM, TCP
 from scripts.harness.client_server import run_both
@@ -42,16 +42,10 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
                         flow = _flow(two, kind=kind, count=streams, seconds=seconds)
                     found[kind] |= {f"gbps{suffix}": flow.gbps, f"cpu_s_per_gb{suffix}": flow.cpu_s_per_gb}
             ours = found.pop(STREAM)
-            yield Round(number + 1, ours | ratios(ours, found), found)
-
-
-def ratios(ours: Figures, baselines: Mapping[str, Figures]) -> dict[str, float]:
-    """Return the goodput of streams over that of the baselines."""
-    return {
-        f"stream_over_{name}_ratio{suffix}": ours[f"gbps{suffix}"] / baselines[name][f"gbps{suffix}"]
-        for name in (MESSAGE, TCP)
-        for suffix in COUNTS
-    }
+            for name in (MESSAGE, TCP):
+                ratios = {f"stream_over_{name}_ratio{suffix}": f"gbps{suffix}" for suffix in COUNTS}
+                ours |= over(ours, found[name], ratios)
+            yield Round(number + 1, ours, found)
 
 
 def _flow(two: TwoHosts, *, kind: str, count: int, seconds: float) -> IperfFlow:

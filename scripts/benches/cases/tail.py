@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
 from netns.lab.lab import Lab
 from netns.topology.model import reference
 from scripts.benches.cases.latency import SMALL_SIZES, TCP, figures, ours_loaded, round_trips
-from scripts.benches.outcome import Figures, Round, Wanted
+from scripts.benches.outcome import Round, Wanted, over
 from scripts.benches.reference_fabric import RECEIVER, SENDER
 from scripts.benches.veth.iperf import IperfFlow
 from scripts.harness import perf
@@ -57,17 +57,10 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
             measured = ours_loaded(TwoHosts.of_lab(lab, SENDER, RECEIVER), seconds=seconds)
             ours = figures(measured) | {"bulk_mbps": 1e3 * measured["bulk_gbps"]}
             baselines["cubic"] = measure_tcp(lab, seconds=seconds, mptcp=False)
-            ours |= ratios(ours, baselines) | {"relay": int(lab.backend == "relay")}
-            yield Round(number + 1, ours, baselines)
-
-
-def ratios(ours: Figures, baselines: Mapping[str, Figures]) -> dict[str, float]:
-    """Return SRD's p99.9 over the baselines'."""
-    whole_fabric = baselines.get("mptcp", baselines["cubic"])
-    return {
-        "p999_fabric_ratio": ours["p999_64b_us"] / whole_fabric["p999_64b_us"],
-        "p999_cubic_ratio": ours["p999_64b_us"] / baselines["cubic"]["p999_64b_us"],
-    }
+            whole_fabric = baselines.get("mptcp", baselines["cubic"])
+            ours |= over(ours, whole_fabric, {"p999_fabric_ratio": "p999_64b_us"})
+            ours |= over(ours, baselines["cubic"], {"p999_cubic_ratio": "p999_64b_us"})
+            yield Round(number + 1, ours | {"relay": int(lab.backend == "relay")}, baselines)
 
 
 def has_mptcp(lab: Lab) -> bool:

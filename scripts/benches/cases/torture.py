@@ -24,14 +24,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import click
-
 from scripts.benches import campaign
 from scripts.benches.case import CaseOptions
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.torture.result import TortureResult
 from scripts.benches.torture.run import run_scenario
 from scripts.benches.torture.scenario import GIANT_NEEDS_BYTES, Capabilities, scenario
+from scripts.harness.steps import say
 from scripts.installed import ROOT, STAMP, digest
 
 WANTED: Final = (
@@ -67,7 +66,7 @@ def rounds(request: CaseOptions) -> Iterator[Round]:
     available, results = capabilities(), list[TortureResult]()
     for seed in campaign.seeds(first, runs=request.runs, seconds=request.seconds or SECONDS):
         what = scenario(seed, capabilities=available, seconds=SCENARIO_S)
-        click.echo(f"seed {seed}: {what.describe()}", err=True)
+        say(f"seed {seed}: {what.describe()}")
         results.append(run_scenario(what))
         campaign.complain(results[-1].faults, command=f"torture --runs 1 --seed {seed}")
     yield Round(first, _figures(results))

@@ -28,7 +28,7 @@ from typing import Final
 from netns.lab.lab import Lab
 from netns.topology.model import reference
 from scripts.benches.cases.tail import has_mptcp
-from scripts.benches.outcome import Figures, Round, Wanted
+from scripts.benches.outcome import Figures, Round, Wanted, over
 from scripts.benches.reference_fabric import RECEIVER, SENDER
 from scripts.benches.tunnel import redis
 from scripts.benches.tunnel.carriers import CarrierUsage, openvpn, srd_tunnel, wireguard_go
@@ -108,7 +108,7 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
 def ratios(ours: Figures, others: Mapping[str, Figures]) -> dict[str, float]:
     """Return what is wanted, from the figures of all that there are."""
     tcp = others["tcp"]
-    found = {name: ours[figure] / tcp[figure] for name, figure in OVER_TCP.items() if figure in ours}
+    found = over(ours, tcp, OVER_TCP)
     if "gbps" in ours:
         found["tunnel_gbps"] = ours["gbps"]
         if VPNS.keys() <= others.keys():

@@ -10,7 +10,7 @@ Without shapes (`clean`): requests of 16 KiB at random, one at a time (`read_p50
 (`_iops`), and of 1 MiB, 4 at a time (`_mb_per_s`). `read_p50_over_nbdkit_ratio`: of the medians, one at a time.
 On links of 250 Mbit/s and 0.5 ms (`lossy_`): the same one at a time with 1 % loss at each spine;
 `read_p999_lossy_over_tcp_ratio`. `_fraction`: of the reads that took at most so long, and longer than half of it;
-`scripts/benches/volume_plot.py` draws them. Then a spine drops everything, without loss before:
+`scripts/benches/picture.py` draws them. Then a spine drops everything, without loss before:
 `longest_io_ms_blackhole` and `failed_ios_blackhole` of a mixed load, 4 at a time.
 Without shapes again: fio writes blocks and reads them soon after, while a server is killed and started again:
 `stale_reads` is 1 if it has read something else. It writes blocks, a server is killed, the volume is detached and

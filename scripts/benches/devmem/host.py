@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import resource
 import socket
 import sys
 import time
@@ -65,23 +64,14 @@ class Figures:
 
     def __init__(self) -> None:
         self.messages = 0
-        self._started = (0.0, 0.0)
-        self._ended = (0.0, 0.0)
-
-    @staticmethod
-    def _now() -> tuple[float, float]:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        return time.monotonic(), used.ru_utime + used.ru_stime
+        self._started = self._ended = (0.0, 0.0)
 
     def message(self) -> None:
         """Count a message that was delivered."""
         self.messages += 1
+        self._ended = time.monotonic(), time.process_time()
         if self.messages == WARM:
-            self._started = self._now()
-
-    def end(self) -> None:
-        """Note the time of the last message."""
-        self._ended = self._now()
+            self._started = self._ended
 
     def to_dict(self) -> dict[str, float]:
         """Return the figures for JSON."""
@@ -90,25 +80,15 @@ class Figures:
         return {"messages": self.messages, "bytes": timed * MESSAGE_BYTES, "seconds": seconds, "cpu_seconds": cpu}
 
 
-class Checker:
-    """Compares received messages with what was sent."""
-
-    def __init__(self, slots: int) -> None:
-        self._expected = content(slots).reshape(slots, MESSAGE_BYTES)
-
-    def check(self, number: int, pieces: list[Bytes], *, whole: bool) -> None:
-        """Compare message `number`, which lies in `pieces`. Raises SystemExit if it differs."""
-        expected = self._expected[number % len(self._expected)]
-        if not whole:  # the first and the last lane
-            same = bytes(pieces[0][:_LANE_BYTES]) == bytes(expected[:_LANE_BYTES])
-            same &= bytes(pieces[-1][-_LANE_BYTES:]) == bytes(expected[-_LANE_BYTES:])
-        else:
-            at, same = 0, sum(map(len, pieces)) == MESSAGE_BYTES
-            for piece in pieces:
-                same = same and np.array_equal(piece, expected[at : at + len(piece)])
-                at += len(piece)
-        if not same:
-            sys.exit(f"message {number} is not what was sent")
+def check(number: int, pieces: list[Bytes], contents: Bytes, *, whole: bool) -> None:
+    """Compare message `number`, which lies in `pieces`. Raises SystemExit if it differs."""
+    slots = contents.reshape(-1, MESSAGE_BYTES)
+    expected = slots[number % len(slots)]
+    if not whole:
+        pieces = [pieces[0][:_LANE_BYTES], pieces[-1][-_LANE_BYTES:]]
+        expected = np.concatenate((expected[:_LANE_BYTES], expected[-_LANE_BYTES:]))
+    if not np.array_equal(np.concatenate(pieces), expected):
+        sys.exit(f"message {number} is not what was sent")
 
 
 # -- srd ------------------------------------------------------------------------------------------------------------
@@ -116,7 +96,7 @@ class Checker:
 
 async def srd_receive(host: str, *, gather: bool, guard: bool) -> None:
     """Receive messages into a bound region until the sender closes."""
-    figures, checker = Figures(), Checker(GUARDED_SLOTS if guard else SLOTS)
+    figures, contents = Figures(), content(GUARDED_SLOTS if guard else SLOTS)
     config = GUARDED_CONFIG if guard else CONFIG
     size_bytes = GUARDED_BYTES if guard else CONFIG.receive_region_bytes
     with Region(size_bytes, name="device") as device, Region(MESSAGE_BYTES) as buffer:
@@ -130,14 +110,16 @@ async def srd_receive(host: str, *, gather: bool, guard: bool) -> None:
                 while True:
                     message = await peer.recv()
                     if not guard or gather:
-                        check(message, figures.messages, checker, into=buffer if gather else None)
+                        pieces = pieces_of(message, into=buffer if gather else None)
+                        check(message.immediate or 0, pieces, contents, whole=figures.messages < WARM)
+                        del pieces
                     if last is not None:
                         give_back(endpoint, last)
                     last = message
                     figures.message()
-                    figures.end()
             if last is not None:
-                check(last, last.immediate or 0, checker, into=None)
+                number = last.immediate or 0
+                check(number, pieces_of(last, into=None), contents, whole=number < WARM)
                 last.release()
             emit(
                 "received",
@@ -148,13 +130,10 @@ async def srd_receive(host: str, *, gather: bool, guard: bool) -> None:
             )
 
 
-def check(message: Message, number: int, checker: Checker, *, into: Region | None) -> None:
-    """Check a message in place, or gathered."""
-    if into is None:
-        pieces = [np.frombuffer(view, np.uint8) for view in message.views()]
-    else:
-        pieces = [np.frombuffer(message.gather(into), np.uint8)]
-    checker.check(message.immediate or 0, pieces, whole=number < WARM)
+def pieces_of(message: Message, *, into: Region | None) -> list[Bytes]:
+    """Return a message in place, or gathered."""
+    views = message.views() if into is None else [message.gather(into)]
+    return [np.frombuffer(view, np.uint8) for view in views]
 
 
 def give_back(endpoint: Endpoint, message: Message) -> None:
@@ -187,7 +166,6 @@ async def stream(peer: Peer, device: Region, *, seconds: float) -> Figures:
             in_flight.add(peer.post_send(device, offset=at, length=MESSAGE_BYTES, immediate=number))
             number += 1
         if not in_flight:
-            figures.end()
             return figures
         done, in_flight = await asyncio.wait(in_flight, return_when=asyncio.FIRST_COMPLETED)
         for future in done:
@@ -203,24 +181,22 @@ async def stream(peer: Peer, device: Region, *, seconds: float) -> Figures:
 
 def classic_receive(host: str) -> None:
     """Receive messages through a host buffer until the sender closes."""
-    figures, checker = Figures(), Checker(SLOTS)
+    figures, contents = Figures(), content(SLOTS)
     with Region(SLOTS * MESSAGE_BYTES, name="device") as device, socket.create_server((host, 0)) as listener:
         emit("listening", port=listener.getsockname()[1])
         sock, _ = listener.accept()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
         buffer = np.empty(MESSAGE_BYTES, np.uint8)
-        number = 0
         with sock:
             while fill(sock, buffer.data):
+                number = figures.messages
                 at = number % SLOTS * MESSAGE_BYTES
                 target = device.array[at : at + MESSAGE_BYTES]
                 target[:] = buffer  # host to device
-                checker.check(number, [target], whole=number < WARM)
-                number += 1
+                check(number, [target], contents, whole=number < WARM)
                 figures.message()
-                figures.end()
         del target
-        emit("received", **figures.to_dict(), bytes_copied=number * MESSAGE_BYTES)
+        emit("received", **figures.to_dict(), bytes_copied=figures.messages * MESSAGE_BYTES)
 
 
 def fill(sock: socket.socket, view: memoryview) -> bool:
@@ -235,27 +211,26 @@ def fill(sock: socket.socket, view: memoryview) -> bool:
 
 def classic_send(host: str, port: int, seconds: float) -> None:
     """Send through a host buffer for `seconds`."""
-    figures, number, until = Figures(), 0, float("inf")
+    figures, until = Figures(), math.inf
     with Region(SLOTS * MESSAGE_BYTES, name="device") as device, socket.socket() as sock:
         device.array[:] = content(SLOTS)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
         sock.connect((host, port))
         buffer = np.empty(MESSAGE_BYTES, np.uint8)
-        while number < WARM or time.monotonic() < until:
-            at = number % SLOTS * MESSAGE_BYTES
+        while figures.messages < WARM or time.monotonic() < until:
+            at = figures.messages % SLOTS * MESSAGE_BYTES
             buffer[:] = device.array[at : at + MESSAGE_BYTES]  # device to host
             sock.sendall(buffer.data)
-            number += 1
             figures.message()
-            if number == WARM:
+            if figures.messages == WARM:
                 until = time.monotonic() + seconds
-        figures.end()
-        emit("sent", **figures.to_dict(), bytes_copied=number * MESSAGE_BYTES)
+        emit("sent", **figures.to_dict(), bytes_copied=figures.messages * MESSAGE_BYTES)
 
 
 def receive(*, method: str, host: str) -> None:
     """Receive by a method until the sender closes."""
-    _check_method(method)
+    if method not in ("srd", "gather", "classic", *GUARDED):
+        sys.exit(f"{method}: no such method")
     if method == "classic":
         classic_receive(host)
     else:
@@ -264,13 +239,7 @@ def receive(*, method: str, host: str) -> None:
 
 def send(*, method: str, host: str, port: int, seconds: float) -> None:
     """Send by a method for `seconds`."""
-    _check_method(method)
     if method == "classic":
         classic_send(host, port, seconds)
     else:
         uvloop.run(srd_send(host, port, seconds, guard=method in GUARDED))
-
-
-def _check_method(method: str) -> None:
-    if method not in ("srd", "gather", "classic", *GUARDED):
-        sys.exit(f"{method}: no such method")

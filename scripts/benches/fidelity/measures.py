@@ -86,15 +86,11 @@ def _losses(_shape: Shape, kernel: Recording, relay: Recording) -> list[Comparis
 def _bursts(_shape: Shape, kernel: Recording, relay: Recording) -> list[Comparison]:
     """Compare correlated losses: the lengths of bursts and of the gaps between them."""
     lost = [~_arrived(each) for each in (kernel, relay)]
-    found = [Comparison("lost_fraction", float(lost[0].mean()), float(lost[1].mean()))]
-    for name, wanted in (("burst_mean_packets", True), ("gap_mean_packets", False)):
-        runs = [_runs(each, wanted=wanted) for each in lost]
-        longest = max(map(max, runs))
-        edges = np.unique(np.geomspace(1, longest + 1, LONGEST_RUN).astype(int))
-        histograms = [np.histogram(each, bins=edges)[0].tolist() for each in runs]
-        means = [float(np.mean(each)) for each in runs]
-        found.append(Comparison(name, means[0], means[1], classes_differ(*histograms)))
-    return found
+    return [
+        _shares("lost_fraction", *lost, independent=False),
+        _runs_differ("burst_mean_packets", *lost, of=True),
+        _runs_differ("gap_mean_packets", *lost),
+    ]
 
 
 def _duplicates(_shape: Shape, kernel: Recording, relay: Recording) -> list[Comparison]:
@@ -103,21 +99,13 @@ def _duplicates(_shape: Shape, kernel: Recording, relay: Recording) -> list[Comp
 
 
 def _corrupted(_shape: Shape, kernel: Recording, relay: Recording) -> list[Comparison]:
-    damaged = []
-    for each in (kernel, relay):
-        flags = np.zeros(len(each.entered_at_ns), dtype=np.bool_)
-        flags[each.number[(each.flags & INTACT) == 0]] = True
-        damaged.append(flags)
+    damaged = [_flagged(each, (each.flags & INTACT) == 0) for each in (kernel, relay)]
     return [_runs_differ("corrupt_run_packets", *damaged), _shares("corrupted_fraction", *damaged, independent=False)]
 
 
 def _reordered(shape: Shape, kernel: Recording, relay: Recording) -> list[Comparison]:
     """Compare the number of packets that skipped the delay, and the gaps between them."""
-    ahead = []
-    for each in (kernel, relay):
-        flags = np.zeros(len(each.entered_at_ns), dtype=np.bool_)
-        flags[each.number[_delays_ns(each) <= _ahead_ns(shape)]] = True
-        ahead.append(flags)
+    ahead = [_flagged(each, _delays_ns(each) <= _ahead_ns(shape)) for each in (kernel, relay)]
     shares = _shares("reordered_fraction", *ahead, independent=False)
     return [_runs_differ("reorder_gap_packets", *ahead), shares]
 
@@ -161,8 +149,9 @@ def _shares(name: str, first: NDArray[np.bool_], second: NDArray[np.bool_], *, i
     return Comparison(name, float(first.mean()), float(second.mean()), p_value)
 
 
-def _runs_differ(name: str, first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Comparison:
-    runs = [_runs(each, wanted=False) for each in (first, second)]
+def _runs_differ(name: str, first: NDArray[np.bool_], second: NDArray[np.bool_], *, of: bool = False) -> Comparison:
+    """Compare the lengths of the runs of a value."""
+    runs = [_runs(each, wanted=of) for each in (first, second)]
     edges = np.unique(np.geomspace(1, max(map(max, runs)) + 1, LONGEST_RUN).astype(int))
     histograms = [np.histogram(each, bins=edges)[0].tolist() for each in runs]
     means = [float(np.mean(each)) for each in runs]
@@ -174,10 +163,15 @@ def _runs(flags: NDArray[np.bool_], *, wanted: bool) -> list[int]:
     return [len(list(run)) for flag, run in groupby(flags.tolist()) if flag is wanted] or [1]
 
 
+def _flagged(recording: Recording, which: Any) -> NDArray[np.bool_]:
+    """Return for each packet whether any of its departures is among `which`, a mask."""
+    flags = np.zeros(len(recording.entered_at_ns), dtype=np.bool_)
+    flags[recording.number[which]] = True
+    return flags
+
+
 def _arrived(recording: Recording) -> NDArray[np.bool_]:
-    arrived = np.zeros(len(recording.entered_at_ns), dtype=np.bool_)
-    arrived[recording.number] = True
-    return arrived
+    return _flagged(recording, slice(None))
 
 
 def _delays_ns(recording: Recording) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,24 +63,11 @@ class Recording:
     def load(cls, path: Path) -> Recording:
         """Load what `save` wrote."""
         with np.load(path) as arrays:
-            return cls(
-                entered_at_ns=arrays["entered"],
-                left_at_ns=arrays["left"],
-                number=arrays["number"],
-                flags=arrays["flags"],
-                host_drops=int(arrays["drops"]),
-            )
+            return replace(cls(**arrays), host_drops=int(arrays["host_drops"]))
 
     def save(self, path: Path) -> None:
         """Save to a NumPy file."""
-        np.savez(
-            path,
-            entered=self.entered_at_ns,
-            left=self.left_at_ns,
-            number=self.number,
-            flags=self.flags,
-            drops=self.host_drops,
-        )
+        np.savez(path, **asdict(self))
 
 
 def run(lab: Lab, shape: Shape, *, packets: int, interval_us: float, length_bytes: int) -> Recording:

@@ -28,14 +28,13 @@ from scripts.benches.torture.layout import ATTACK, OVERHEARD
 from scripts.benches.torture.local import SECURITY
 from scripts.benches.torture.plans import AttackerPlan
 from scripts.benches.torture.scenario import FORGED, LIE
-from scripts.harness.forge import OpenPeer as Addressed
 from scripts.harness.forge import PacketForge
 from scripts.harness.liar import Fields, Liar, Overheard
 from scripts.harness.rogue import RogueInitiator, RoguePeer, open_rogue
 from srd.io.syscalls import SO_RCVBUFFORCE, UDP_SEGMENT
 from srd.proto.base.errors import PacketError
 from srd.proto.wire.control import Ack, Close, Closed, Hello, Nack, Probe, Reset
-from srd.proto.wire.data import HEADER_BYTES, MAX_DATAGRAM_BYTES
+from srd.proto.wire.data import MAX_DATAGRAM_BYTES
 
 MAX_TRAIN: Final = 64
 TICK_S: Final = 0.005
@@ -82,16 +81,6 @@ class AcceptedPeer:
     path_sequence: int = 0
     progress_at: float = 0.0
     """Time of the last increase of `acknowledged`."""
-
-    @property
-    def context(self) -> int:
-        """Context chosen by the receiver."""
-        return self.rogue.context
-
-    @property
-    def own(self) -> int:
-        """Context chosen by the attacker."""
-        return self.rogue.own_context
 
     @property
     def window_full(self) -> bool:
@@ -240,10 +229,10 @@ class Attacker:
         """Process a reply to an open peer. Raises PacketError."""
         for peer in self._peers:
             packet = peer.rogue.open_untrusted(data)
-            if isinstance(packet, Ack) and packet.context == peer.own:
+            if isinstance(packet, Ack) and packet.context == peer.rogue.own_context:
                 if packet.cumulative > peer.acknowledged:
                     peer.acknowledged, peer.progress_at = packet.cumulative, time.monotonic()
-            elif isinstance(packet, Reset) and packet.own_context == peer.context:
+            elif isinstance(packet, Reset) and packet.own_context == peer.rogue.context:
                 self._peers.remove(peer)
                 return
 
@@ -254,12 +243,7 @@ class Attacker:
         if self._addressed and not anew:
             return
         self._addressed = [self._open_rogue() for _ in range(ADDRESSED)]
-        self._forge.use(
-            [
-                Addressed(each.context, each.own_context, each.datagram_bytes - HEADER_BYTES, each.seal)
-                for each in self._addressed
-            ]
-        )
+        self._forge.use(self._addressed)
 
     def _send_slices(self) -> None:
         plan = self._plan
@@ -324,8 +308,7 @@ class Attacker:
         """Open a peer and abandon it; above the limit, close an old one."""
         self._peers.append(self._open())
         if len(self._peers) > OPEN_PEERS:
-            old = self._peers.pop(self._rng.randrange(OPEN_PEERS))
-            return old.rogue.seal(Close(old.context, old.own).encode())
+            return _close(self._peers.pop(self._rng.randrange(OPEN_PEERS)).rogue)
         return _probe(self._peers[-1].rogue)
 
     def _reset(self) -> bytes:
@@ -347,7 +330,7 @@ class Attacker:
         """Return a packet that begins a message."""
         peer = self._peer()
         psn, sequence = peer.psn, peer.path_sequence
-        header = Fields(peer.context, psn=psn, path_sequence=sequence, message=psn, length=length)
+        header = Fields(peer.rogue.context, psn=psn, path_sequence=sequence, message=psn, length=length)
         peer.psn += 1
         peer.path_sequence += 1
         return peer.rogue.seal(header.encode() + payload)
@@ -356,9 +339,8 @@ class Attacker:
         """Return the first packet of a message that is never completed, or an unexpected control packet."""
         rng = self._rng
         if rng.random() < 0.02:
-            peer = self._peer()
-            close, nack = Close(peer.context, peer.own).encode(), Nack(peer.context, 0, 0).encode()
-            return rng.choice((peer.rogue.seal(close), peer.rogue.seal(nack), _probe(peer.rogue)))
+            rogue = self._peer().rogue
+            return rng.choice((_close(rogue), rogue.seal(Nack(rogue.context, 0, 0).encode()), _probe(rogue)))
         payload = bytes(rng.choice((1, 100, 1000, 1416)))
         return self._next(payload, length=len(payload) + rng.choice((0, 1, 1 << 16)))
 
@@ -404,6 +386,11 @@ class Attacker:
 def _probe(rogue: RoguePeer) -> bytes:
     """Return a packet that confirms a peer."""
     return rogue.seal(Probe(rogue.context, rogue.own_context, 0, 0, 0).encode())
+
+
+def _close(rogue: RoguePeer) -> bytes:
+    """Return a packet that ends a peer."""
+    return rogue.seal(Close(rogue.context, rogue.own_context).encode())
 
 
 def _checksum(data: bytes) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -14,6 +15,7 @@ from devmem.errors import RegionError
 from devmem.region import Region
 from scripts.benches.torture import layout
 from scripts.benches.torture.lengths import length as draw_length
+from scripts.benches.torture.local import GRACE_S
 from scripts.benches.torture.pattern import LANE_BYTES, POISON, SOURCE, check, fill
 from scripts.benches.torture.plans import RequestKind
 from srd.errors import PeerError, SrdError
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from scripts.benches.torture.sender import TortureSender
     from srd.endpoint import Endpoint
 
-GRACE_S: Final = 6.0
-"""Added to a request's own timeout, for a busy machine."""
 CANCELLED: Final = -1
 """Recorded instead of a status: the future was cancelled."""
 INTRODUCTION_BYTES: Final = 64
@@ -132,12 +132,8 @@ class TorturePeer:
             while self._open:
                 await self._wait_for_requests(most=0)
         bound_s = self._plan.endpoint.request_timeout_s + GRACE_S
-        closing = asyncio.ensure_future(self._peer.close())
-        if await self._sender.running.bounded(closing, bound_s=bound_s):
-            closing.result()
-        else:
-            self._note("hang", f"connection {self.number}: Peer.close did not return within {bound_s:g} s")
-            closing.cancel()
+        called = f"connection {self.number}: Peer.close"
+        await self._sender.running.bounded(self._peer.close(), bound_s=bound_s, called=called)
         await asyncio.sleep(_POLL_S)  # lets scheduled callbacks run
         for number in self._open:
             self._note("hang", f"connection {self.number}: request {number} is open after its peer was closed")
@@ -197,8 +193,19 @@ class TorturePeer:
         return first
 
     def _track(
-        self, number: int, future: asyncio.Future[Status], finish: Callable[[int], None], *, cancelled: float = 0.0
+        self,
+        number: int,
+        post: Callable[[], asyncio.Future[Status]],
+        finish: Callable[[int], None],
+        *,
+        cancelled: float = 0.0,
     ) -> None:
+        """Post a request that was noted; `finish` is called also when that fails. Raises SrdError."""
+        try:
+            future = post()
+        except SrdError:
+            finish(CANCELLED)
+            raise
         request = OpenRequest(number, self._sender.running.now_s, finish, future=future)
         self._open[number] = request
         future.add_done_callback(partial(self._ended, request))
@@ -230,14 +237,12 @@ class TorturePeer:
         fill(arena.bytes(offset, length=length), self._sender.seed, owner=self.number, message=number)
         immediate = self._immediate(number, length=length)
         self._note("send", self.number, self._number(), length, immediate)
-        free = partial(arena.free, offset, length=length)
-        try:
-            future = self._peer.post_send(arena.region, offset=offset, length=length, immediate=immediate)
-        except SrdError:
-            free()
-            raise
-        share = self._plan.cancelled if cancelled is None else cancelled
-        self._track(number, future, lambda _status: free(), cancelled=share)
+        self._track(
+            number,
+            lambda: self._peer.post_send(arena.region, offset=offset, length=length, immediate=immediate),
+            lambda _status: arena.free(offset, length=length),
+            cancelled=self._plan.cancelled if cancelled is None else cancelled,
+        )
         return True
 
     def _post_lent(self, _length: int) -> bool:
@@ -246,19 +251,13 @@ class TorturePeer:
         region = Region(LENT_BYTES, name="torture-lent")
         fill(np.asarray(region.array)[:length], self._sender.seed, owner=self.number, message=number)
         self._note("send", self.number, self._number(), length, number)
-        try:
-            future = self._peer.post_send(region, offset=0, length=length, immediate=number)
-        except SrdError:
+        mapped = [region]
+        post = partial(self._peer.post_send, region, offset=0, length=length, immediate=number)
+        self._track(number, post, lambda _status: mapped[0].close())
+        with suppress(RegionError):
             region.close()
-            raise
-        try:
-            region.close()
-        except RegionError:
-            self._track(number, future, lambda _status: region.close())
-            return True
-        other = Region(LENT_BYTES, name="torture-other")
-        fill(np.asarray(other.array), self._sender.seed, owner=POISON, message=number)
-        self._track(number, future, lambda _status: other.close())
+            mapped[0] = Region(LENT_BYTES, name="torture-other")
+            fill(np.asarray(mapped[0].array), self._sender.seed, owner=POISON, message=number)
         return True
 
     def _post_batch(self, _length: int) -> bool:
@@ -331,15 +330,13 @@ class TorturePeer:
             self._used[which] = start + max(length, 1)  # the offset identifies the write
         immediate = at + start if self._rng.random() < 0.4 and not flaw else None
         self._note("write", self.number, number, length, self._target().name, at + start, immediate, flaw)
-        free = partial(arena.free, offset, length=length)
-        try:
-            future = self._peer.post_write(
-                arena.region, offset=offset, length=length, key=key, target_offset=start, immediate=immediate
-            )
-        except SrdError:
-            free()
-            raise
-        self._track(number, future, lambda _status: free(), cancelled=self._plan.cancelled)
+        place = {"offset": offset, "length": length, "key": key, "target_offset": start}
+        self._track(
+            number,
+            lambda: self._peer.post_write(arena.region, **place, immediate=immediate),
+            lambda _status: arena.free(offset, length=length),
+            cancelled=self._plan.cancelled,
+        )
         return True
 
     def _target(self) -> layout.GuardedMemory:
@@ -356,8 +353,8 @@ class TorturePeer:
         key, at, _size = self._receiver["keys"][f"{self._sender.worker}.{self._sender.incarnation}"][0]
         self._used[0] = length
         self._note("write", self.number, number, length, self._target().name, at, at, NO_FLAW)
-        future = self._peer.post_write(region, offset=0, length=length, key=key, target_offset=0, immediate=at)
-        self._track(number, future, lambda _status: None)
+        place = {"offset": 0, "length": length, "key": key, "target_offset": 0}
+        self._track(number, lambda: self._peer.post_write(region, **place, immediate=at), lambda _status: None)
 
     def _post_read(self, length: int) -> bool:
         """Read from the memory of the receiver into a local range that no other read uses."""
@@ -378,10 +375,10 @@ class TorturePeer:
         self._sender.read_used[which] = start + length
         details = [self._receiver["incarnation"], source_at + from_offset, at + start]
         self._note("read", self.number, number, length, *details, flaw)
-        future = self._peer.post_read(registration, offset=start, length=length, key=key, source_offset=from_offset)
+        place = {"offset": start, "length": length, "key": key, "source_offset": from_offset}
         self._track(
             number,
-            future,
+            lambda: self._peer.post_read(registration, **place),
             partial(self._check_read, number, at + start, length, source_at + from_offset),
             cancelled=self._plan.cancelled,
         )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from scripts.benches.torture.connection import GRACE_S
 from scripts.benches.torture.journal import Journal, entries
 from scripts.benches.torture.layout import journal_name
-from scripts.benches.torture.local import Orders, RunningTime, config
+from scripts.benches.torture.local import GRACE_S, Orders, RunningTime, config
 from scripts.benches.torture.pattern import check, fill
 from scripts.benches.torture.plans import FilesPlan, TortureScenario
 from scripts.benches.torture.result import TortureResult
@@ -45,7 +45,7 @@ async def send_files(
     scenario: TortureScenario, *, directory: Path, journal: Journal, orders: Orders, host: str
 ) -> None:
     """Send each file over a peer of its own."""
-    running = RunningTime()
+    running = RunningTime(journal.note)
     for number, size in enumerate(_plan(scenario).sizes):
         path = directory / f"file{number}"
         data = np.zeros(size, np.uint8)
@@ -80,35 +80,27 @@ async def _send(
     if plan.cancel_after_s is not None and number == 0:
         asyncio.get_running_loop().call_later(plan.cancel_after_s, sending.cancel)
     bound_s = endpoint_plan.request_timeout_s + TRANSFER_S
-    if not await running.bounded(sending, bound_s=bound_s):
-        journal.note("hang", f"FileSender.send of {size} bytes did not end within {bound_s:g} s")
-        sending.cancel()
-    await asyncio.wait([sending], timeout=GRACE_S)
-    journal.note("file_end", number, _outcome(sending))
-    closing = asyncio.ensure_future(endpoint.close())
-    if not await running.bounded(closing, bound_s=bound_s):
-        journal.note("hang", f"Endpoint.close after a transfer did not return within {bound_s:g} s")
-        closing.cancel()
+    outcome = await _outcome(running.bounded(sending, bound_s=bound_s, called=f"FileSender.send of {size} bytes"))
+    journal.note("file_end", number, outcome)
+    await running.bounded(endpoint.close(), bound_s=bound_s, called="Endpoint.close after a transfer")
     sender.close()
 
 
-def _outcome(future: asyncio.Future[SentFile]) -> str:
+async def _outcome(sending: Awaitable[SentFile | None]) -> str:
     """Return the outcome of a transfer; raise unexpected exceptions."""
-    if not future.done():
-        return "open"
-    if future.cancelled():
+    try:
+        return "open" if await sending is None else "ok"
+    except asyncio.CancelledError:
         return "cancelled"
-    if isinstance(error := future.exception(), TransferError | PeerError):
+    except (TransferError, PeerError) as error:
         return f"failed: {error}"
-    future.result()
-    return "ok"
 
 
 async def receive_files(
     scenario: TortureScenario, *, directory: Path, journal: Journal, orders: Orders, host: str
 ) -> None:
     """Receive files from every peer, until the controller orders the end."""
-    running = RunningTime()
+    running = RunningTime(journal.note)
     plan = scenario.receiver.endpoint
     received_directory(directory).mkdir()
     endpoint = await Endpoint.listen(host, port=0, config=config(plan))
@@ -125,12 +117,9 @@ async def receive_files(
     await orders.finish.wait()
     # An attacker that was let in is no sender of a file, and may be waited for.
     bound_s = max(plan.request_timeout_s, OFFER_WITHIN_S) + GRACE_S
-    if tasks and not await running.bounded(asyncio.gather(*tasks), bound_s=bound_s):
-        journal.note("hang", f"FileReceiver.receive still waits {bound_s:g} s after its sender ended")
+    await running.bounded(asyncio.gather(*tasks), bound_s=bound_s, called="FileReceiver.receive of an ended sender")
     accepting.cancel()
-    closing = asyncio.ensure_future(endpoint.close())
-    if not await running.bounded(closing, bound_s=bound_s):
-        journal.note("hang", f"the receiver's Endpoint.close did not return within {bound_s:g} s")
+    await running.bounded(endpoint.close(), bound_s=bound_s, called="the receiver's Endpoint.close")
     await asyncio.wait([accepting, *tasks], timeout=GRACE_S)
     if not accepting.cancelled():
         accepting.result()

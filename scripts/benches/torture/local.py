@@ -9,11 +9,11 @@ import json
 import mmap
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 
@@ -27,17 +27,22 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.events import Event, PeerOpened
 from srd.secure.config import Keys, Plain, Psk, SecurityConfig
 
+T = TypeVar("T")
 UDP_GRO: Final = 104
 SOL_UDP: Final = 17
 TICK_S: Final = 0.1
 LONGEST_TICK_S: Final = 0.5
+GRACE_S: Final = 6.0
+"""Added to a request's own timeout, for a busy machine."""
 
 
 class RunningTime:
     """Running time of this process: a tick counts at most LONGEST_TICK_S, so stops and CPU contention hardly count."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[..., None]) -> None:
+        """`note`: writes an entry of the journal."""
         self.now_s = 0.0
+        self._note = note
         self._task = asyncio.ensure_future(self._count())
 
     async def _count(self) -> None:
@@ -48,12 +53,17 @@ class RunningTime:
             self.now_s += min(now - last, LONGEST_TICK_S)
             last = now
 
-    async def bounded(self, what: asyncio.Future[Any], *, bound_s: float) -> bool:
-        """Wait for a future; return whether it ended within its bound."""
-        give_up_s = self.now_s + bound_s
-        while not what.done() and self.now_s < give_up_s:
-            await asyncio.wait([what], timeout=TICK_S)
-        return what.done()
+    async def bounded(self, work: Awaitable[T], *, bound_s: float, called: str) -> T | None:
+        """Return what becomes of some work; or None if it takes longer, which is a hang: then it is cancelled."""
+        future, give_up_s = asyncio.ensure_future(work), self.now_s + bound_s
+        while not future.done() and self.now_s < give_up_s:
+            await asyncio.wait([future], timeout=TICK_S)
+        if future.done():
+            return future.result()
+        self._note("hang", f"{called} did not return within {bound_s:g} s")
+        future.cancel()
+        await asyncio.wait([future], timeout=GRACE_S)
+        return None
 
     def stop(self) -> None:
         """Stop counting."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from netns.backends.kernel.netlink import apply
 from netns.errors import LabError
@@ -33,65 +32,31 @@ _ON: Final = (("tx-udp-segmentation", "on"), ("tso", "on"), ("gso", "on"), ("gro
 Undo = Callable[[], None]
 
 
-class Network(Protocol):
-    """The network as the controller uses it."""
-
-    @property
-    def receiver(self) -> str:
-        """Address of the receiver."""
-
-    @property
-    def attackers(self) -> list[str]:
-        """Addresses of the attackers."""
-
-    def command(self, host: int, argv: Sequence[str]) -> list[str]:
-        """Return a command line that runs `argv` at a host."""
-
-    def inject(self, event: TimedFault) -> Undo:
-        """Inject a fault into the link of a host; return its reversal."""
-
-
-@dataclass(frozen=True, slots=True)
-class Loopback:
-    """The loopback interface of this machine."""
+class Network:
+    """The loopback interface of this machine, which has no faults."""
 
     receiver: str = LOOPBACK
-
-    @property
-    def attackers(self) -> list[str]:
-        """A second loopback address."""
-        return [ATTACKER_LOOPBACK]
+    attackers: Sequence[str] = (ATTACKER_LOOPBACK,)
 
     def command(self, _host: int, argv: Sequence[str]) -> list[str]:
-        """Return `argv`."""
+        """Return a command line that runs `argv` at a host."""
         return list(argv)
 
     def inject(self, event: TimedFault) -> Undo:
-        """Raise BenchError: loopback has no faults."""
+        """Inject a fault into the link of a host; return its reversal."""
         raise BenchError(f"{event.what}: not on loopback")
 
 
-@dataclass(frozen=True, slots=True)
-class LabNetwork:
+class LabNetwork(Network):
     """Hosts in the namespaces of a lab."""
 
-    lab: Lab
-    hosts: Sequence[str]
-    mtus: dict[int, int]
-
-    @property
-    def receiver(self) -> str:
-        """The first host's address."""
-        return self.lab.address(self.hosts[0])
-
-    @property
-    def attackers(self) -> list[str]:
-        """All addresses of the last host."""
-        return [self.lab.address(self.hosts[-1]), *self._transfer(self.hosts[-1])]
-
-    def _transfer(self, host: str) -> list[str]:
-        addressing = self.lab.addressing()
-        return [address for (node, _), address in addressing.transfer.items() if node == host]
+    def __init__(self, lab: Lab, mtus: dict[int, int], *, count: int) -> None:
+        self.lab = lab
+        self.hosts = lab.topology.hosts[:count]
+        self.mtus = mtus
+        last = self.hosts[-1]
+        transfer = [address for (node, _), address in lab.addressing().transfer.items() if node == last]
+        self.receiver, self.attackers = lab.address(self.hosts[0]), [lab.address(last), *transfer]
 
     def command(self, host: int, argv: Sequence[str]) -> list[str]:
         """Return a command line that runs in the namespace of the host."""
@@ -126,15 +91,14 @@ class LabNetwork:
 def network(plan: NetworkPlan, *, senders: int, seed: int) -> Iterator[Network]:
     """Build the network of a scenario, and remove it afterwards. Raises BenchError."""
     if plan.net is Net.LOOPBACK:
-        yield Loopback()
+        yield Network()
         return
     count = senders + 2
     name = f"torture{os.getpid()}"
     topology = _routed(name, count) if plan.net is Net.ROUTED else _relayed(name, count, plan, seed=seed)
     try:
         with Lab.up(topology) as lab:
-            hosts = topology.hosts[:count]
-            built = LabNetwork(lab, hosts, plan.mtus)
+            built = LabNetwork(lab, plan.mtus, count=count)
             for host in range(senders + 1):
                 built.set_mtu(host, plan.mtus[host])
                 built.set_offloads(host, on=plan.offloads[host])

@@ -19,9 +19,8 @@ from devmem.region import Region
 from devmem.registry import Access, Registration
 from scripts.benches.torture import layout
 from scripts.benches.torture.arena import Arena
-from scripts.benches.torture.connection import GRACE_S
 from scripts.benches.torture.journal import Journal
-from scripts.benches.torture.local import Orders, RunningTime, config, mapped, set_offloads
+from scripts.benches.torture.local import GRACE_S, Orders, RunningTime, config, mapped, set_offloads
 from scripts.benches.torture.pattern import LANE_BYTES, Bytes, check, fill, identify_owner
 from scripts.benches.torture.plans import MIB, EndpointPlan, ReceiverPlan, TortureScenario
 from scripts.benches.torture.scenario import LIE
@@ -67,7 +66,7 @@ class TortureReceiver:
         self.incarnation = incarnation
         self.note = journal.note
         self.rng = Random(f"{scenario.seed}/receiver/{incarnation}")  # noqa: S311 - reproducible, not secret
-        self.running = RunningTime()
+        self.running = RunningTime(journal.note)
         self.endpoint: Endpoint
         self._directory = directory
         self._orders = orders
@@ -399,18 +398,9 @@ class TortureReceiver:
 
     async def _close(self, source: Region) -> None:
         bound_s = self.plan.endpoint.request_timeout_s + GRACE_S
-        closing = asyncio.ensure_future(self.endpoint.close())
-        if not await self.running.bounded(closing, bound_s=bound_s):
-            self.note("hang", f"the receiver's Endpoint.close did not return within {bound_s:g} s")
-        else:
-            closing.result()
+        await self.running.bounded(self.endpoint.close(), bound_s=bound_s, called="the receiver's Endpoint.close")
         serving = asyncio.gather(*self._serving)
-        if not await self.running.bounded(serving, bound_s=bound_s):
-            self.note("hang", "a task that reads a peer did not end with its endpoint")
-            serving.cancel()
-            await asyncio.wait([serving])
-        else:
-            serving.result()
+        await self.running.bounded(serving, bound_s=bound_s, called="a task that reads a peer of a closed endpoint")
         self._serving.clear()
         self.running.stop()
         self._peers.clear()

@@ -60,7 +60,6 @@ class PostedRequest:
     source_offset: int = 0
     flaw: int = NO_FLAW
     status: int | None = None
-    cancelled: bool = False
 
 
 @dataclass(slots=True)
@@ -77,8 +76,7 @@ class Observations:
     """(worker, incarnation) of workers that were killed: their journal has no end."""
     closed: set[int] = field(default_factory=set)
     """Connections that the receiver closed, and so did not read to the end."""
-    replies_sent: dict[Id, tuple[int, int | None]] = field(default_factory=dict)
-    """Replies of the receiver: length and status."""
+    replies_sent: set[Id] = field(default_factory=set)
     replies_received: Counter[Id] = field(default_factory=Counter)
     withdrawn: dict[str, float] = field(default_factory=dict)
     withdrawing: set[str] = field(default_factory=set)
@@ -112,127 +110,96 @@ class Reconciler:
         done = False
         for entry in entries(self._directory / layout.journal_name(worker, incarnation=incarnation)):
             done |= entry.kind == "done"
-            handler = getattr(self, f"_on_{entry.kind}", None)
-            if handler is not None:
-                handler(entry, incarnation)
+            self._read_result(entry)
+            self._read_of_sender(entry)
+            self._read_of_receiver(entry, incarnation)
         if not done:
             self.observed.killed.add((worker, incarnation))
 
-    def _on_wrong(self, entry: JournalEntry, _incarnation: int) -> None:
-        self.result.wrong.append(str(entry.values[0]))
+    def _read_of_sender(self, entry: JournalEntry) -> None:
+        posted = self.observed.posted
+        match entry.kind, *entry.values:
+            case "send", connection, number, length, immediate:
+                self._post((connection, number), PostedRequest("send", length, immediate, entry.at))
+            case "batch", connection, first, lengths, immediate:
+                for index, length in enumerate(lengths):
+                    self._post((connection, first + index), PostedRequest("batch", length, immediate, entry.at))
+            case "write", connection, number, length, memory, offset, immediate, flaw:
+                request = PostedRequest("write", length, immediate, entry.at, memory, offset, flaw=flaw)
+                self._post((connection, number), request)
+            case "read", connection, number, length, source_incarnation, source_offset, offset, flaw:
+                worker, incarnation = layout.sender_of(connection), layout.incarnation_of(connection)
+                memory = layout.reads(worker, incarnation=incarnation, size_bytes=layout.READS_BYTES).name
+                source = (source_incarnation, source_offset)
+                self._post(
+                    (connection, number), PostedRequest("read", length, None, entry.at, memory, offset, *source, flaw)
+                )
+            case "unposted", connection, first, count, _:
+                for number in range(first, first + count):
+                    self._of_memory[posted.pop((connection, number)).memory].pop((connection, number), None)
+            case "end", connection, first, count, status:
+                for number in range(first, first + count):
+                    if posted[connection, number].status is not None:
+                        self._disagree(f"request {number} of connection {connection} completed twice")
+                    posted[connection, number].status = status
 
-    def _on_hang(self, entry: JournalEntry, _incarnation: int) -> None:
-        self.result.hangs.append(str(entry.values[0]))
+    def _read_of_receiver(self, entry: JournalEntry, incarnation: int) -> None:
+        observed = self.observed
+        match entry.kind, *entry.values:
+            case "received", connection, number, length, immediate:
+                self._deliver(connection, [number], length, immediate, incarnation)
+            case "received_batch", connection, numbers, length, immediate:
+                self._deliver(connection, numbers, length, immediate, incarnation)
+            case "received_write", connection, offset, _:
+                observed.receiver_of.setdefault(connection, incarnation)
+                observed.notifications[connection, offset] += 1
+            case "reply", connection, number, _:
+                observed.replies_sent.add((connection, number))
+            case "closing", connection:
+                observed.closed.add(connection)
+            case "withdrawing", memory:
+                observed.withdrawing.add(memory)
+            case "withdrawn", memory:
+                observed.withdrawn[memory] = entry.at
 
-    def _on_send(self, entry: JournalEntry, _incarnation: int) -> None:
-        connection, number, length, immediate = entry.values
-        self._post(connection, number, PostedRequest("send", length, immediate, entry.at))
+    def _read_result(self, entry: JournalEntry) -> None:
+        match entry.kind, *entry.values:
+            case "wrong", what:
+                self.result.wrong.append(what)
+            case "hang", what:
+                self.result.hangs.append(what)
+            case "received_reply", connection, number, _:
+                self.observed.replies_received[connection, number] += 1
 
-    def _on_batch(self, entry: JournalEntry, _incarnation: int) -> None:
-        connection, first, lengths, immediate = entry.values
-        for index, length in enumerate(lengths):
-            self._post(connection, first + index, PostedRequest("batch", length, immediate, entry.at))
+    def _disagree(self, what: str) -> None:
+        self.result.disagreements.append(what)
 
-    def _on_write(self, entry: JournalEntry, _incarnation: int) -> None:
-        connection, number, length, memory, offset, immediate, flaw = entry.values
-        self._post(connection, number, PostedRequest("write", length, immediate, entry.at, memory, offset, flaw=flaw))
-
-    def _on_read(self, entry: JournalEntry, _incarnation: int) -> None:
-        connection, number, length, source_incarnation, source_offset, offset, flaw = entry.values
-        sender, incarnation = layout.sender_of(connection), layout.incarnation_of(connection)
-        memory = layout.reads(sender, incarnation=incarnation, size_bytes=layout.READS_BYTES).name
-        self._post(
-            connection,
-            number,
-            PostedRequest("read", length, None, entry.at, memory, offset, source_incarnation, source_offset, flaw),
-        )
-
-    def _post(self, connection: int, number: int, posted: PostedRequest) -> None:
-        if (connection, number) in self.observed.posted:
-            self.result.disagreements.append(
-                f"request {number} of connection {connection} was posted twice: a bug of the bench"
-            )
-        self.observed.posted[connection, number] = posted
+    def _post(self, of: Id, posted: PostedRequest) -> None:
+        if of in self.observed.posted:
+            self._disagree(f"request {of[1]} of connection {of[0]} was posted twice: a bug of the bench")
+        self.observed.posted[of] = posted
         if posted.memory:
-            self._of_memory[posted.memory][connection, number] = posted
+            self._of_memory[posted.memory][of] = posted
         self.result.requests += 1
         self.result.posted_bytes += posted.length
-
-    def _on_cancel(self, entry: JournalEntry, _incarnation: int) -> None:
-        connection, number = entry.values
-        self.observed.posted[connection, number].cancelled = True
-
-    def _on_unposted(self, entry: JournalEntry, _incarnation: int) -> None:
-        connection, first, count, _why = entry.values
-        for number in range(first, first + count):
-            posted = self.observed.posted.pop((connection, number))
-            self._of_memory[posted.memory].pop((connection, number), None)
-
-    def _on_end(self, entry: JournalEntry, _incarnation: int) -> None:
-        connection, first, count, status = entry.values
-        for number in range(first, first + count):
-            posted = self.observed.posted[connection, number]
-            if posted.status is not None:
-                self.result.disagreements.append(f"request {number} of connection {connection} completed twice")
-            posted.status = status
-
-    def _on_received(self, entry: JournalEntry, incarnation: int) -> None:
-        connection, number, length, immediate = entry.values
-        self._deliver(connection, [number], length, immediate, incarnation)
-
-    def _on_received_batch(self, entry: JournalEntry, incarnation: int) -> None:
-        connection, numbers, length, immediate = entry.values
-        self._deliver(connection, numbers, length, immediate, incarnation)
 
     def _deliver(
         self, connection: int, numbers: Iterable[int], length: int, immediate: int | None, incarnation: int
     ) -> None:
         observed = self.observed
         if observed.receiver_of.setdefault(connection, incarnation) != incarnation:
-            self.result.disagreements.append(f"connection {connection} reached two incarnations of the receiver")
+            self._disagree(f"connection {connection} reached two incarnations of the receiver")
         for number in numbers:
             observed.deliveries[connection, number] += 1
-            posted = observed.posted.get((connection, number))
+            posted, message = observed.posted.get((connection, number)), f"message {number} of connection {connection}"
             if posted is None:
                 if (layout.sender_of(connection), layout.incarnation_of(connection)) not in observed.killed:
-                    self.result.disagreements.append(
-                        f"message {number} of connection {connection} was delivered, but never posted"
-                    )
+                    self._disagree(f"{message} was delivered, but never posted")
             elif posted.kind not in ("send", "batch") or posted.immediate != immediate:
-                self.result.disagreements.append(
-                    f"message {number} of connection {connection} arrived with immediate {immediate}: "
-                    f"it is a {posted.kind} with {posted.immediate}"
-                )
+                it = f"it is a {posted.kind} with {posted.immediate}"
+                self._disagree(f"{message} arrived with immediate {immediate}: {it}")
             elif posted.length != length and posted.kind == "send":
-                self.result.disagreements.append(
-                    f"message {number} of connection {connection} has {posted.length} bytes, but arrived with {length}"
-                )
-
-    def _on_received_write(self, entry: JournalEntry, incarnation: int) -> None:
-        connection, offset, _length = entry.values
-        self.observed.receiver_of.setdefault(connection, incarnation)
-        self.observed.notifications[connection, offset] += 1
-
-    def _on_closing(self, entry: JournalEntry, _incarnation: int) -> None:
-        self.observed.closed.add(entry.values[0])
-
-    def _on_reply(self, entry: JournalEntry, _incarnation: int) -> None:
-        connection, number, length = entry.values
-        self.observed.replies_sent[connection, number] = (length, None)
-
-    def _on_reply_end(self, entry: JournalEntry, _incarnation: int) -> None:
-        connection, number, status = entry.values
-        self.observed.replies_sent[connection, number] = (self.observed.replies_sent[connection, number][0], status)
-
-    def _on_received_reply(self, entry: JournalEntry, _incarnation: int) -> None:
-        connection, number, _length = entry.values
-        self.observed.replies_received[connection, number] += 1
-
-    def _on_withdrawing(self, entry: JournalEntry, _incarnation: int) -> None:
-        self.observed.withdrawing.add(entry.values[0])
-
-    def _on_withdrawn(self, entry: JournalEntry, _incarnation: int) -> None:
-        self.observed.withdrawn[entry.values[0]] = entry.at
+                self._disagree(f"{message} has {posted.length} bytes, but arrived with {length}")
 
     # -- reconciling --------------------------------------------------------------------------------------------------
 
@@ -241,13 +208,13 @@ class Reconciler:
         observed = self.observed
         for (connection, number), posted in observed.posted.items():
             for disagreement in self._check_request(connection, number, posted):
-                self.result.disagreements.append(
+                self._disagree(
                     f"{posted.kind} {number} of connection {connection}, {posted.length} bytes: {disagreement}"
                 )
         self.result.disagreements += self._check_short_batches()
         for (connection, number), times in observed.replies_received.items():
             if times > 1 or (connection, number) not in observed.replies_sent:
-                self.result.disagreements.append(f"reply {number} over connection {connection} arrived {times} times")
+                self._disagree(f"reply {number} over connection {connection} arrived {times} times")
         for memory in self._memories():
             self._check_memory(memory)
 

@@ -15,10 +15,10 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from scripts.benches.torture.connection import GRACE_S
 from scripts.benches.torture.files import TRANSFER_S, check_files
 from scripts.benches.torture.journal import entries
 from scripts.benches.torture.layout import ATTACK
+from scripts.benches.torture.local import GRACE_S
 from scripts.benches.torture.network import Network, network, undo
 from scripts.benches.torture.plans import MIB, FaultKind, TimedFault, TortureScenario
 from scripts.benches.torture.process import TortureWorker, environment, start

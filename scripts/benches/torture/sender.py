@@ -13,9 +13,9 @@ from devmem.region import Region
 from devmem.registry import Access, Registration
 from scripts.benches.torture import layout
 from scripts.benches.torture.arena import Arena
-from scripts.benches.torture.connection import GIANT_MESSAGE, GRACE_S, TorturePeer
+from scripts.benches.torture.connection import GIANT_MESSAGE, TorturePeer
 from scripts.benches.torture.journal import Journal
-from scripts.benches.torture.local import Orders, RunningTime, config, mapped, set_offloads
+from scripts.benches.torture.local import GRACE_S, Orders, RunningTime, config, mapped, set_offloads
 from scripts.benches.torture.pattern import fill
 from scripts.benches.torture.plans import SenderPlan, TortureScenario
 from srd.endpoint import Endpoint
@@ -48,7 +48,7 @@ class TortureSender:
         self.journal = journal
         self.orders = orders
         self.rng = Random(f"{scenario.seed}/{worker}/{incarnation}")  # noqa: S311 - reproducible, not secret
-        self.running = RunningTime()
+        self.running = RunningTime(journal.note)
         self.until_s = scenario.seconds
         self.arena = Arena(max(2 * self.plan.longest_bytes, ARENA_BYTES), seed=self.seed)
         self.reads = layout.reads(worker, incarnation=incarnation, size_bytes=layout.READS_BYTES)
@@ -92,7 +92,9 @@ class TortureSender:
             number += 1
             self._connections[peer] = connection = TorturePeer(self, endpoint, peer, number=connection_number)
             await connection.run()
-        await self._close(endpoint)
+        bound_s = self.plan.endpoint.request_timeout_s + GRACE_S
+        await self.running.bounded(endpoint.close(), bound_s=bound_s, called="Endpoint.close")
+        self._connections.clear()
         completions.cancel()
         self.running.stop()
         self.arena.close()
@@ -102,13 +104,9 @@ class TortureSender:
 
     async def _connect(self, endpoint: Endpoint, host: str) -> Peer | None:
         receiver = await self.orders.receiver()
-        connecting = asyncio.ensure_future(endpoint.connect(host, port=int(receiver["port"])))
-        if not await self.running.bounded(connecting, bound_s=CONNECT_BOUND_S):
-            self.journal.note("hang", f"connect did not return within {CONNECT_BOUND_S:g} s")
-            connecting.cancel()
-            return None
+        connecting = endpoint.connect(host, port=int(receiver["port"]))
         try:
-            return connecting.result()
+            return await self.running.bounded(connecting, bound_s=CONNECT_BOUND_S, called="connect")
         except (PeerError, SrdError) as error:
             self.journal.note("unconnected", str(error))
             return None
@@ -117,13 +115,3 @@ class TortureSender:
         while True:
             for entry in await endpoint.completions.wait():
                 self._connections[entry.peer].batch_ended(entry.first, count=entry.count, status=int(entry.status))
-
-    async def _close(self, endpoint: Endpoint) -> None:
-        bound_s = self.plan.endpoint.request_timeout_s + GRACE_S
-        closing = asyncio.ensure_future(endpoint.close())
-        if not await self.running.bounded(closing, bound_s=bound_s):
-            self.journal.note("hang", f"Endpoint.close did not return within {bound_s:g} s")
-            closing.cancel()
-        else:
-            closing.result()
-        self._connections.clear()

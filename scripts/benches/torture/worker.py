@@ -66,15 +66,8 @@ def _role(
                 scenario, worker, incarnation=incarnation, directory=directory, journal=journal, orders=orders
             ).run(host)
         else:
-            attackers = part["attackers"]
-            receiver = TortureReceiver(
-                scenario,
-                incarnation=incarnation,
-                directory=directory,
-                journal=journal,
-                orders=orders,
-                attackers=attackers,
-            )
+            options: dict[str, Any] = {"directory": directory, "journal": journal, "orders": orders}
+            receiver = TortureReceiver(scenario, incarnation=incarnation, attackers=part["attackers"], **options)
             await receiver.run(host, port=port)
 
     return run

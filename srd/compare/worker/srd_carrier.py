@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from srd.compare.worker.arrivals import Arrivals, WorkloadError
-from srd.compare.worker.carrier import Account, Background
+from srd.compare.worker.carrier import Account, FlowCarrier
 from srd.compare.worker.plan import BLOCK_BITS, BLOCK_BYTES, Address, PlannedFlow
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
@@ -27,23 +27,23 @@ from srd.proto.wire.status import Status
 from srd.secure.config import Plain
 
 
-class SrdEndpoint(ABC):
+class SrdEndpoint(FlowCarrier):
     """What carries flows, or a file: an endpoint of this host."""
 
     def __init__(self, config: EndpointConfig) -> None:
+        super().__init__()
         self._config = config
-        self._background = Background()
         self._endpoint: Endpoint | None = None
 
     async def listen(self, address: str) -> int:
-        """See Carrier."""
+        """See FlowCarrier."""
         self._endpoint = await Endpoint.listen(address, 0, config=self._config)
-        self._background.spawn(self._accept(self._endpoint))
+        self._tasks.start(self._accept(self._endpoint))
         return self._endpoint.address[1]
 
     async def _accept(self, endpoint: Endpoint) -> None:
         while True:
-            self._background.spawn(self._receive(await endpoint.accept()))
+            self._tasks.start(self._receive(await endpoint.accept()))
 
     @abstractmethod
     async def _receive(self, peer: Peer) -> None:
@@ -57,20 +57,16 @@ class SrdEndpoint(ABC):
         except PeerError as error:
             raise WorkloadError(str(error)) from error
 
-    async def failed(self) -> None:
-        """See Carrier."""
-        await self._background.failed()
-
     def account(self) -> Account:
-        """See Carrier."""
+        """See FlowCarrier."""
         if self._endpoint is None:
             return Account(0, 0)
         stats = self._endpoint.stats()
         return Account(stats.tx_pkts, stats.retrans_pkts)
 
     async def close(self) -> None:
-        """See Carrier."""
-        await self._background.close()
+        """See FlowCarrier."""
+        await super().close()
         if self._endpoint is not None:
             with suppress(SrdError, TimeoutError):
                 async with asyncio.timeout(0.5):
@@ -88,16 +84,16 @@ class SrdCarrier(SrdEndpoint):
         self._confirmed: dict[Address, dict[int, asyncio.Future[None]]] = {}
 
     async def connect(self, targets: Mapping[Address, int]) -> None:
-        """See Carrier."""
+        """See FlowCarrier."""
         for target in targets:
             peer = self._peers[target] = await self._connect(target)
             waiting = self._confirmed[target] = {}
             self._turns[target] = Turns(partial(_cwnd_bytes, peer), block_bytes=BLOCK_BYTES)
-            self._background.spawn(self._hear(peer, waiting))
+            self._tasks.start(self._hear(peer, waiting))
             await self.send(PlannedFlow(0, target, 1, 0.0))
 
     async def send(self, flow: PlannedFlow) -> None:
-        """See Carrier."""
+        """See FlowCarrier."""
         peer, turns = self._peers[flow.to], self._turns[flow.to]
         confirmed = self._confirmed[flow.to][flow.number] = asyncio.get_running_loop().create_future()
         for index, length in flow.blocks():

@@ -46,10 +46,10 @@ class SrdFiles(SrdEndpoint, Watcher):
         """Who sends the file."""
 
     async def connect(self, targets: Mapping[Address, int]) -> None:
-        """See Carrier."""
+        """See FlowCarrier."""
 
     async def send(self, flow: PlannedFlow) -> None:
-        """See Carrier."""
+        """See FlowCarrier."""
         failures: list[SrdError] = []
 
         def on_end(_file: OutgoingFile, end: FileEnd) -> None:
@@ -62,7 +62,7 @@ class SrdFiles(SrdEndpoint, Watcher):
             raise failures[0]
 
     async def close(self) -> None:
-        """See Carrier."""
+        """See FlowCarrier."""
         self._sessions.stop()
         await super().close()
         with suppress(RegionError):  # of what was in flight; the end of the process frees it
@@ -77,7 +77,7 @@ class SrdFiles(SrdEndpoint, Watcher):
     def on_begin(self, offers: Offers) -> None:  # noqa: ARG002 - there is one
         """Look from now on: the offer that has landed is nothing of the file."""
         if self._peer is not None:
-            self._background.spawn(self._look(self._peer))
+            self._tasks.start(self._look(self._peer))
 
     async def _look(self, peer: Peer) -> None:
         """Count what lands of the file: names and digests land, too, so that it is whole a little early."""
@@ -90,9 +90,9 @@ class SrdFiles(SrdEndpoint, Watcher):
 
     def on_failure(self, offer: Offer, error: Exception, *, is_kept: bool) -> None:  # noqa: ARG002 - nobody goes on
         """End the workload."""
-        self._background.fail(WorkloadError(str(error)))
+        self._failure.set(WorkloadError(str(error)))
 
     def on_lost(self, error: Exception, files: list[tuple[Offer, bool]]) -> None:
         """End the workload, if a file is lost."""
         if files:
-            self._background.fail(WorkloadError(str(error)))
+            self._failure.set(WorkloadError(str(error)))

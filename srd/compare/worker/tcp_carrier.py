@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from srd.compare.worker.arrivals import Arrivals, Copy, WorkloadError
-from srd.compare.worker.carrier import Account, Background
+from srd.compare.worker.carrier import Account, FlowCarrier
 from srd.compare.worker.plan import BLOCK_BYTES, Address, PlannedFlow
 from srd.perf.payload import PayloadSource
 from srd.perf.tcp_socket import make_socket, sent_by
@@ -30,7 +30,7 @@ _BACKLOG: Final = 1024
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
-class TcpCarrier:
+class TcpCarrier(FlowCarrier):
     """A listening socket, and connections by receiver."""
 
     def __init__(
@@ -44,9 +44,9 @@ class TcpCarrier:
         bind: str | None = None,
     ) -> None:
         """`copy`: the file that is sent instead of blocks; `bind`: the local address of connections that are opened."""
+        super().__init__()
         self._arrivals, self._source, self._copy = arrivals, source, copy
         self._algorithm, self._mptcp, self._bind = algorithm, mptcp, bind
-        self._background = Background()
         self._listener: socket.socket | None = None
         self._accepted: list[socket.socket] = []
         self._opened: list[socket.socket] = []
@@ -58,15 +58,15 @@ class TcpCarrier:
         return sock
 
     async def listen(self, address: str) -> int:
-        """See Carrier."""
+        """See FlowCarrier."""
         listener = self._listener = self._socket()
         listener.bind((address, 0))
         listener.listen(_BACKLOG)
-        self._background.spawn(self._accept(listener))
+        self._tasks.start(self._accept(listener))
         return int(listener.getsockname()[1])
 
     async def connect(self, targets: Mapping[Address, int]) -> None:
-        """See Carrier."""
+        """See FlowCarrier."""
         for target, flows in targets.items() if self._copy is None else ():
             ready = [await self._open(target) for _ in range(min(flows, READY_CONNECTIONS))]
             self._idle[target] = []
@@ -87,7 +87,7 @@ class TcpCarrier:
         return sock
 
     async def send(self, flow: PlannedFlow) -> None:
-        """See Carrier."""
+        """See FlowCarrier."""
         idle = self._idle.setdefault(flow.to, [])
         sock = idle.pop() if idle else await self._open(flow.to)
         await self._carry(sock, flow)
@@ -110,12 +110,8 @@ class TcpCarrier:
         if number != flow.number:
             raise WorkloadError(f"flow {flow.number}: the receiver has confirmed flow {number}")
 
-    async def failed(self) -> None:
-        """See Carrier."""
-        await self._background.failed()
-
     def account(self) -> Account:
-        """See Carrier."""
+        """See FlowCarrier."""
         sent = [sent_by(sock) for sock in self._opened if _is_connected(sock)]
         return Account(
             sum(each.bytes_sent for each in sent),
@@ -124,8 +120,8 @@ class TcpCarrier:
         )
 
     async def close(self) -> None:
-        """See Carrier."""
-        await self._background.close()
+        """See FlowCarrier."""
+        await super().close()
         for sock in (*self._opened, *self._accepted):
             with suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
@@ -140,7 +136,7 @@ class TcpCarrier:
             sock, _ = await loop.sock_accept(listener)
             self._accepted.append(sock)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._background.spawn(self._receive(sock))
+            self._tasks.start(self._receive(sock))
 
     async def _receive(self, sock: socket.socket) -> None:
         """Receive flow after flow of one connection."""

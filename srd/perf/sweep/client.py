@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
+from netns.base.decoding import decoded_untrusted
 from srd.perf.client import START_WITHIN_S, PerfClient, request
 from srd.perf.control import Control, ControlKind, Fields
 from srd.perf.errors import PerfError
-from srd.perf.results import is_figure
 from srd.perf.running import first
 from srd.perf.sweep.carrier import Carrier, Joined
 from srd.perf.sweep.measures import Figures
@@ -36,6 +36,14 @@ class SizeRow:
     """Datagrams of this endpoint, of any peer, that this host dropped meanwhile."""
     remote_dropped: int
     """Those of the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a server says at the end of a size."""
+
+    cpu_s: float
+    dropped: int
 
 
 class _Dialogue:
@@ -130,10 +138,10 @@ async def _measured(
     figures = await first(measure.measure(), dialogue.interrupted())
     cpu_s, dropped = time.process_time() - cpu_s, carrier.dropped_packets - dropped
     answer = await dialogue.ask(ControlKind.FIGURES, count=measure.sent)
-    remote_cpu_s, remote_dropped = _figures_untrusted(answer)
+    remote = _spent_untrusted(answer)
     memory.pop_all()
     measure.close()
-    return SizeRow(figures, cpu_s, remote_cpu_s, dropped, remote_dropped)
+    return SizeRow(figures, cpu_s, remote.cpu_s, dropped, remote.dropped)
 
 
 def _keys_untrusted(answer: Fields, *, peers: int) -> Sequence[int]:
@@ -148,9 +156,8 @@ def _keys_untrusted(answer: Fields, *, peers: int) -> Sequence[int]:
     return keys
 
 
-def _figures_untrusted(answer: Fields) -> tuple[float, int]:
-    """Return the server's processor time and what it has dropped. Raises PerfError, and nothing else."""
-    cpu_s, dropped = answer.get("cpu_s"), answer.get("dropped")
-    if not is_figure(cpu_s) or not isinstance(dropped, int) or not is_figure(dropped):
-        raise PerfError("the server sent no figures")
-    return float(cpu_s), int(dropped)
+def _spent_untrusted(answer: Fields) -> Spent:
+    try:
+        return decoded_untrusted(Spent, answer)
+    except ValueError as error:
+        raise PerfError(f"the server sent figures with {error}") from error

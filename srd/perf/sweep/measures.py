@@ -36,8 +36,7 @@ class Measure(ABC):
     sent = 0
     """Messages so far."""
 
-    @abstractmethod
-    async def warm_up(self) -> None:
+    async def warm_up(self) -> None:  # noqa: B027 - of round trips the first ones do not count, instead
         """Do what does not count."""
 
     @abstractmethod
@@ -66,9 +65,6 @@ class RoundTrips(Measure):
         """Messages are the beginnings of the blocks of `source`, by default of one with blocks of this size."""
         self._sweep, self._peer, self._size_bytes = sweep, peer, size_bytes
         self._source = source or Shifted(size_bytes)
-
-    async def warm_up(self) -> None:
-        """Do nothing: the first of the round trips do not count."""
 
     async def measure(self) -> LatencyFigures:
         """Return the figures of half of each round trip."""
@@ -105,9 +101,6 @@ class TcpRoundTrips(Measure):
     def __init__(self, sweep: Sweep, sock: socket.socket, *, size_bytes: int) -> None:
         self._sweep, self._socket, self._size_bytes = sweep, sock, size_bytes
         self._source = Shifted(size_bytes)
-
-    async def warm_up(self) -> None:
-        """Do nothing: the first of the round trips do not count."""
 
     async def measure(self) -> LatencyFigures:
         """Return the figures of half of each round trip."""

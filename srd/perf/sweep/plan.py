@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from netns.base.decoding import decoded_untrusted
 from srd.perf.errors import PerfError
-from srd.perf.parameters import MAX_SRD_BLOCK_BYTES, MAX_STREAMS, Protocol, check_congestion
+from srd.perf.parameters import MAX_SRD_BLOCK_BYTES, MAX_STREAMS, Protocol, check_congestion, check_ranges
 
 ALL_SIZES: Final = tuple(1 << power for power in range(1, 24))
 """perftest's --all: 2 bytes to 8 MiB."""
@@ -77,16 +77,14 @@ class Sweep:
         """Raise PerfError for what no sweep can have."""
         if not 1 <= len(self.sizes) <= MAX_SIZES:
             raise PerfError(f"sizes: {len(self.sizes)} of them; give 1 to {MAX_SIZES}")
-        for name, value, least, most in (
+        check_ranges([
             ("size", min(self.sizes), 1, MAX_BYTES),
             ("size", max(self.sizes), 1, MAX_BYTES),
             ("iterations", self.iterations, 0, MAX_ITERATIONS),
             ("duration", self.seconds, 0.0, MAX_SECONDS),
             ("peers", self.peers, 1, MAX_STREAMS),
             ("depth", self.tx_depth, 0, MAX_DEPTH),
-        ):
-            if not (math.isfinite(value) and least <= value <= most):
-                raise PerfError(f"{name}: {value:.15g} is not between {least:g} and {most:.15g}")
+        ])  # fmt: skip
         if bool(self.iterations) is bool(self.seconds):
             raise PerfError("each size has a number of iterations or a time, one of them")
         if self.protocol is Protocol.MPTCP:
@@ -109,51 +107,14 @@ class Sweep:
 
 def encode(sweep: Sweep) -> dict[str, Any]:
     """Return it as JSON's types."""
-    fields = asdict(sweep)
-    return {
-        **fields,
-        "operation": sweep.operation.value,
-        "protocol": sweep.protocol.value,
-        "sizes": list(sweep.sizes),
-    }
-
-
-_KINDS: Final[dict[str, type]] = {
-    "operation": str, "protocol": str, "congestion": str, "sizes": list, "iterations": int, "seconds": float,
-    "peers": int, "verify": bool, "tx_depth": int,
-}  # fmt: skip
-_MAX_NUMBER: Final = 1 << 60
+    return {**asdict(sweep), "sizes": list(sweep.sizes)}
 
 
 def sweep_untrusted(fields: object) -> Sweep:
     """Decode what a client sent. Raises PerfError, and nothing else."""
-    if not isinstance(fields, dict) or fields.keys() != _KINDS.keys():
-        raise PerfError("a sweep without its parameters, or of another version")
-    for name, kind in _KINDS.items():
-        value: Any = fields[name]
-        if not (type(value) is kind or (type(value) is int and kind is float)) or _is_huge(value):
-            raise PerfError(f"a sweep with an invalid {name}")
-    sizes = fields["sizes"]
-    if len(sizes) > MAX_SIZES or any(type(size) is not int or _is_huge(size) for size in sizes):
-        raise PerfError("a sweep with invalid sizes")
     try:
-        operation, protocol = Operation(fields["operation"]), Protocol(fields["protocol"])
+        sweep = decoded_untrusted(Sweep, fields)
     except ValueError as error:
-        raise PerfError("a sweep of an unknown operation or protocol") from error
-    sweep = Sweep(
-        operation,
-        protocol,
-        fields["congestion"],
-        tuple(sizes),
-        iterations=fields["iterations"],
-        seconds=float(fields["seconds"]),
-        peers=fields["peers"],
-        verify=fields["verify"],
-        tx_depth=fields["tx_depth"],
-    )
+        raise PerfError(f"a sweep without its parameters: {error}") from error
     sweep.check()
     return sweep
-
-
-def _is_huge(value: object) -> bool:
-    return isinstance(value, int) and abs(value) > _MAX_NUMBER

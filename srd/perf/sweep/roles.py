@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -18,7 +17,7 @@ from srd.message import Message
 from srd.peer import Peer
 from srd.perf.errors import PerfError
 from srd.perf.payload import PayloadSource, Shifted
-from srd.perf.running import STALL_S
+from srd.perf.running import STALL_S, settled
 from srd.perf.stream import Fail
 from srd.perf.sweep.memory import MessageSlots
 from srd.perf.sweep.rows import Rows, Tally
@@ -26,7 +25,6 @@ from srd.perf.sweep.rows import Rows, Tally
 CHECKED_BYTES: Final = 64 << 10
 """Bytes of a message that a server of round trips compares while the client compares all of the answer: another part
 of each message, so that it has compared in time."""
-_TICK_S: Final = 0.001
 
 
 class Role:
@@ -67,16 +65,11 @@ class Role:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def arrived(role: Role, has: Any, wanted: int) -> None:
+async def arrived(role: Role, has: Callable[[], int], wanted: int) -> None:
     """Wait until `has()` is as much as wanted. Raises PerfError when nothing moves for STALL_S."""
-    seen, give_up_at = -1, 0.0
-    while (now_has := has()) < wanted:
-        now = time.monotonic()
-        if role.moved != seen:
-            seen, give_up_at = role.moved, now + STALL_S
-        elif now >= give_up_at:
-            raise PerfError(f"{wanted} messages were sent, and {now_has} have arrived")
-        await asyncio.sleep(_TICK_S)
+    await settled(has, wanted, moved=lambda: role.moved)
+    if has() < wanted:
+        raise PerfError(f"{wanted} messages were sent, and {has()} have arrived")
 
 
 class PartCheck:

@@ -7,7 +7,7 @@ they keep the table of their entries, 160 bytes or more.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -37,11 +37,6 @@ class LazyDeque(Generic[T]):
         if self._items is None:
             self._items = deque()
         self._items.append(item)
-
-    def extend(self, items: Iterable[T]) -> None:
-        """Append items."""
-        for item in items:
-            self.append(item)
 
     def popleft(self) -> T:
         """Remove and return the first item. Raises IndexError when there is none."""

@@ -140,16 +140,16 @@ def test_terminal__a_line_which_what_is_printed_stands_above(monkeypatch: pytest
         monkeypatch.setattr(sys, "stderr", terminal.stream)
         with Progress("work", "aa") as work:
             terminal.wait_for("\r\x1b[K[--------------------] work: 0 of 2")
-            print("seed ", file=sys.stderr, end="")
-            print("7", file=sys.stderr)
+            work.say("seed 7")
             terminal.wait_for("\r\x1b[Kseed 7\r\n\r\x1b[K[--------------------] work: 0 of 2")
             work.at("the first")
             work.end("a", took_s=61.0)
             terminal.wait_for("\r\x1b[K[##########----------] work: 1 of 2, 1:01 left")
             work.at("the second")
             terminal.wait_for(" left: the second")
-        assert terminal.text.endswith("\r\x1b[K")
-        assert sys.stderr is terminal.stream
+            work.stop()
+            work.say("over")
+        assert terminal.text.endswith("\r\x1b[Kover\r\n")
 
 
 def test_terminal__nothing_is_left_of_the_line_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

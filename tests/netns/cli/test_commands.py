@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +13,6 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from netns.backends.relay.tap import NETNS_DIRECTORY
 from netns.cli import COMMANDS, main
 from netns.faults.faults import active, fail, repair
 from netns.lab.lab import Lab
@@ -24,7 +21,6 @@ from netns.netem.shape import Shape
 from netns.topology.file import read_topology
 from netns.topology.model import reference
 from tests.netns.cli.srd_lab import Done, one_line, srd_lab, srd_lab_process
-from tests.patience import PATIENCE_S
 from tests.programs import run_to_end
 
 SMALL = "name: {}\nleaf_spine: {{leaves: 2, spines: 2, link: {{delay: 1ms}}}}\n"
@@ -61,21 +57,6 @@ def test_help__of_a_command(command: str) -> None:
     result = CliRunner().invoke(main, [command, "--help"], prog_name="srd-lab")
     assert result.exit_code == 0
     assert result.stdout.startswith(f"Usage: srd-lab {command} ")
-
-
-@pytest.mark.root
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_up__a_signal_removes_everything(file: Path, lab_name: str, number: signal.Signals, status: int) -> None:
-    """The signal comes as soon as the first namespace is recorded."""
-    command = [sys.executable, "-m", "netns", "up", str(file)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        while LabDirectory(lab_name).read() is None:
-            assert process.poll() is None
-        process.send_signal(number)
-        output, errors = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, output, errors) == (status, "", "srd-lab: interrupted\n")
-    assert not LabDirectory(lab_name).path.exists()
-    assert not list(NETNS_DIRECTORY.glob(f"{lab_name}-*"))
 
 
 def test_plan__builtin_and_file(file: Path, lab_name: str) -> None:
@@ -218,12 +199,12 @@ def test_down__name_and_all_bad_flow() -> None:
 )
 def test_name__that_is_a_path_bad_flow(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """A directory outside ROOT that looks like a lab's is not removed."""
-    record = LabState(replace(reference(), name="x"), "relay", "a reason", phase="up").to_dict()
-    (tmp_path / "state.json").write_text(json.dumps(record))
+    record = json.dumps(LabState(replace(reference(), name="x"), "relay", "a reason", phase="up").to_dict())
+    (tmp_path / "state.json").write_text(record)
     name = os.path.relpath(tmp_path, ROOT)
     message = one_line(srd_lab(*(each.format(name) for each in arguments)), status=2)
     assert message.startswith(f"name: {name!r} cannot name a lab; use letters, digits")
-    assert json.loads((tmp_path / "state.json").read_text()) == record
+    assert (tmp_path / "state.json").read_text() == record
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -6,9 +6,7 @@ import os
 import sys
 
 import pytest
-from click.testing import CliRunner
 
-from netns.cli import main
 from netns.lab.state import recorded_labs
 from tests.programs import run_to_end
 
@@ -50,16 +48,3 @@ def test_rootless__runs_the_command_as_root_of_a_user_namespace() -> None:
         [sys.executable, "-m", "netns", "rootless", "--", "sh", "-c", "id -u; ip netns add x && ip netns; exit 7"]
     )
     assert (done.returncode, done.stdout) == (7, "0\nx\n"), done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [
-        (["--"], 2, "Missing argument 'COMMAND...'"),
-        (["no-such-command"], 1, "srd-lab: no-such-command: no such command"),
-    ],
-)
-def test_rootless__bad_flow(arguments: list[str], status: int, message: str) -> None:
-    done = CliRunner().invoke(main, ["rootless", *arguments])
-    assert done.exit_code == status
-    assert message in done.output

@@ -12,14 +12,14 @@ from netns.cli import main
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        ([], 2, "Missing argument 'COMMAND...'"),
-        (["--"], 2, "Missing argument 'COMMAND...'"),
-        (["no-such-command"], 1, "srd-lab: no-such-command: no such command"),
-        (["--memory", "big", "true"], 2, "'big' is not a number with a unit (for example 256M)"),
+        (["uml"], 2, "Missing argument 'COMMAND...'"),
+        (["uml", "--memory", "big", "true"], 2, "'big' is not a number with a unit (for example 256M)"),
+        *(([command, "--"], 2, "Missing argument 'COMMAND...'") for command in ("uml", "rootless")),
+        *(([command, "nosuch"], 1, "srd-lab: nosuch: no such command") for command in ("uml", "rootless")),
     ],
 )
-def test_uml__bad_flow(arguments: list[str], status: int, message: str) -> None:
-    done = CliRunner().invoke(main, ["uml", *arguments])
+def test_uml_and_rootless__bad_flow(arguments: list[str], status: int, message: str) -> None:
+    done = CliRunner().invoke(main, arguments)
     assert done.exit_code == status
     assert message in done.output
 

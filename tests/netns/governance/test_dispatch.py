@@ -10,7 +10,7 @@ from pathlib import Path
 from netns.governance.cluster import Cluster
 from netns.governance.dispatch import Dispatcher
 from netns.governance.model import LocalQueue, ResourceFlavor
-from netns.governance.settings import PodsReady, Settings
+from netns.governance.settings import Settings
 from netns.governance.store import JobRow, JobStore
 from netns.inventory.fabric_layers import nodes_of
 from netns.topology.model import leaf_spine
@@ -97,7 +97,7 @@ def test_who_does_not_end_is_killed_after_the_grace(tmp_path: Path) -> None:
 
 def test_a_job_that_runs_is_ready_and_blocks_no_admission(tmp_path: Path) -> None:
     """With waitForPodsReady.blockAdmission the next job is admitted once the processes of the last one run."""
-    cluster = replace(CLUSTER, settings=Settings(pods_ready=PodsReady(block_admission=True)))
+    cluster = replace(CLUSTER, settings=Settings(block_admission=True))
     with JobStore(tmp_path / "q") as store:
         server = _Server(store, {"one": SAVING, "two": ONCE}, cluster=cluster)
         with server.dispatcher.children:

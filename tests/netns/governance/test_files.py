@@ -77,10 +77,7 @@ def test_a_cluster_of_kueue(tmp_path: Path) -> None:
     assert str(found.flavors[0].taints[0]) == "spot:NoSchedule"
     assert found.settings.fair_sharing == ("LessThanInitialShare",)
     assert (found.settings.preemptors_first, found.settings.priority_boost) == (False, True)
-    ready = found.settings.pods_ready
-    assert ready is not None
-    assert (ready.timeout_s, ready.block_admission, ready.backoff_limit) == (5400.0, True, 3)
-    assert found.settings.requeue_by == "Creation"
+    assert found.settings.block_admission
     assert found.state().inactive(queue) is None
 
 

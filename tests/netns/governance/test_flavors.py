@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from netns.governance.model import Fungibility, PodSet, Preemption, Quota, ResourceFlavor, ResourceGroup
+from netns.governance.model import Fungibility, Preemption, Quota, ResourceFlavor, ResourceGroup
 from netns.inventory.nodes import Taint
-from netns.placement.model import Affinity, Expression, Term, Toleration
+from netns.placement.model import Affinity, Expression, PlacementRequest, Term, Toleration
 from tests.netns.governance_world import group, once, queue, reasons, runs, waits, world
 
 PLAIN = ResourceFlavor("plain", {"zone": "a"})
@@ -21,16 +21,16 @@ def _in(key: str, *values: str) -> Affinity:
 @pytest.mark.parametrize(
     ("podset", "flavor"),
     [
-        (PodSet("main", 1, {"cpu": 1}), "plain"),
-        (PodSet("main", 1, {"cpu": 1}, tolerations=TOLERANT), "tainted"),
-        (PodSet("main", 1, {"cpu": 1}, tolerations=TOLERANT, node_selector={"zone": "a"}), "plain"),
-        (PodSet("main", 1, {"cpu": 1}, tolerations=TOLERANT, affinity=_in("zone", "a")), "plain"),
-        (PodSet("main", 1, {"cpu": 1}, tolerations=TOLERANT, affinity=_in("unknown", "a")), "tainted"),
-        (PodSet("main", 1, {"cpu": 11}), None),
-        (PodSet("main", 1, {"cpu": 11}, tolerations=TOLERANT), None),
+        (PlacementRequest("main", 1, {"cpu": 1}), "plain"),
+        (PlacementRequest("main", 1, {"cpu": 1}, tolerations=TOLERANT), "tainted"),
+        (PlacementRequest("main", 1, {"cpu": 1}, tolerations=TOLERANT, node_selector={"zone": "a"}), "plain"),
+        (PlacementRequest("main", 1, {"cpu": 1}, tolerations=TOLERANT, affinity=_in("zone", "a")), "plain"),
+        (PlacementRequest("main", 1, {"cpu": 1}, tolerations=TOLERANT, affinity=_in("unknown", "a")), "tainted"),
+        (PlacementRequest("main", 1, {"cpu": 11}), None),
+        (PlacementRequest("main", 1, {"cpu": 11}, tolerations=TOLERANT), None),
     ],
 )
-def test_the_flavor_of_a_pod_set(podset: PodSet, flavor: str | None) -> None:
+def test_the_flavor_of_a_pod_set(podset: PlacementRequest, flavor: str | None) -> None:
     state = world(queue("q", groups=(group(tainted=10, plain=10),)), flavors=(PLAIN, TAINTED))
     waits(state, "in", "q", podsets=(podset,))
     found = once(state).admitted
@@ -45,7 +45,7 @@ def test_why_nothing_fits(need: int, selector: dict[str, str], reason: str) -> N
     """Of a group's flavors the mildest reason counts: taints alone would be NoMatchingFlavor."""
     state = world(queue("q", groups=(group(tainted=20, plain=10),)), flavors=(PLAIN, TAINTED))
     runs(state, "running", "q", 5, flavor="plain")
-    waits(state, "in", "q", podsets=(PodSet("main", 1, {"cpu": need}, node_selector=selector),))
+    waits(state, "in", "q", podsets=(PlacementRequest("main", 1, {"cpu": need}, node_selector=selector),))
     assert reasons(once(state)) == {"in": reason}
 
 
@@ -82,15 +82,18 @@ def test_preemption_ends_the_search_or_not(when: str, expected: list[str]) -> No
 def test_pods_count_where_the_queue_covers_them() -> None:
     quotas = {"cpu": Quota(100), "pods": Quota(3)}
     state = world(queue("q", groups=(ResourceGroup(("cpu", "pods"), (("f", quotas),)),)))
-    waits(state, "in", "q", podsets=(PodSet("main", 4, {"cpu": 1}),))
-    waits(state, "fits", "q", podsets=(PodSet("main", 3, {"cpu": 1}),), created=1)
+    waits(state, "in", "q", podsets=(PlacementRequest("main", 4, {"cpu": 1}),))
+    waits(state, "fits", "q", podsets=(PlacementRequest("main", 3, {"cpu": 1}),), created=1)
     assert reasons(once(state)) == {"in": "ExceedsMaxQuota"}
     (found,) = once(state).admitted
     assert found.admission.podsets[0].usage == {"cpu": 3, "pods": 3}
 
 
 def test_pod_sets_of_one_group_get_one_flavor() -> None:
-    podsets = (PodSet("leader", 1, {"cpu": 1}, group="g"), PodSet("workers", 2, {"cpu": 3}, group="g"))
+    podsets = (
+        PlacementRequest("leader", 1, {"cpu": 1}, group="g"),
+        PlacementRequest("workers", 2, {"cpu": 3}, group="g"),
+    )
     state = world(queue("q", groups=(group(one=6, two=7),)))
     waits(state, "in", "q", podsets=podsets)
     (found,) = once(state).admitted
@@ -99,8 +102,8 @@ def test_pod_sets_of_one_group_get_one_flavor() -> None:
 
 def test_a_resource_that_nothing_covers_is_refused_unless_it_is_zero() -> None:
     state = world(queue("q"))
-    waits(state, "in", "q", podsets=(PodSet("main", 1, {"cpu": 1, "gpu": 1}),))
-    waits(state, "zero", "q", podsets=(PodSet("main", 1, {"cpu": 1, "gpu": 0}),), created=1)
+    waits(state, "in", "q", podsets=(PlacementRequest("main", 1, {"cpu": 1, "gpu": 1}),))
+    waits(state, "zero", "q", podsets=(PlacementRequest("main", 1, {"cpu": 1, "gpu": 0}),), created=1)
     outcome = once(state)
     assert reasons(outcome) == {"in": "Pending"}
     assert outcome.waiting[0].message.endswith("resource gpu unavailable in ClusterQueue")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from netns.governance import Settings
-from netns.governance.apply import backoff_s, gone, not_ready
+from netns.governance.apply import gone
 from netns.governance.model import Preemption, WorkloadCondition
-from netns.governance.settings import PodsReady
 from tests.netns.governance_world import admitted, once, queue, reasons, runs, waits, world
 
 EVICTED = {"Evicted": WorkloadCondition(status=True, reason="PodsReadyTimeout", at=5.0)}
@@ -74,34 +73,8 @@ def test_a_head_that_waits_for_its_victims_stays_the_head() -> None:
     assert admitted(once(state)) == ["middle"]
 
 
-@pytest.mark.parametrize(("count", "wait_s"), [(1, 60), (2, 120), (3, 240), (7, 3600), (5000, 3600)])
-def test_the_backoff_doubles(count: int, wait_s: float) -> None:
-    assert backoff_s(count, PodsReady()) == wait_s
-
-
-def test_pods_that_are_not_ready_in_time() -> None:
-    settings = Settings(pods_ready=PodsReady(timeout_s=100, backoff_limit=1))
-    state = world(queue("q"), settings=settings)
-    workload = waits(state, "slow", "q")
-    assert admitted(once(state, 0.0)) == ["slow"]
-    assert not_ready(state, now=99.0) == []
-    assert not_ready(state, now=100.0) == ["n/slow"]
-    gone(state, workload, now=101.0)
-    assert workload.requeue_at == 160.0
-    state.wake("q", now=159.0)
-    state.wake_due(now=159.0)
-    assert once(state, 159.0).admitted == []
-    state.wake_due(now=160.0)
-    assert admitted(once(state, 160.0)) == ["slow"]
-    assert not_ready(state, now=300.0) == ["n/slow"]
-    gone(state, workload, now=300.0)
-    assert not workload.active
-    assert workload.key not in state.lines["q"]
-
-
 def test_nothing_is_admitted_beside_one_that_is_not_ready() -> None:
-    settings = Settings(pods_ready=PodsReady(block_admission=True))
-    state = world(queue("a"), queue("b"), settings=settings)
+    state = world(queue("a"), queue("b"), settings=Settings(block_admission=True))
     first = waits(state, "one", "a", created=1)
     waits(state, "two", "b", created=2)
     outcome = once(state)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from netns.governance import cycle
-from netns.governance.model import Cohort, PodSet, Preemption, Quota, WorkloadCondition
+from netns.governance.model import Cohort, Preemption, Quota, WorkloadCondition
 from netns.governance.partial import largest_counts
+from netns.placement.model import PlacementRequest
 from tests.netns.governance_world import ANY, LOWER, admitted, once, preempted, queue, reasons, runs, waits, world
 
 
@@ -128,7 +129,7 @@ def test_who_cannot_preempt_books_its_quota() -> None:
 
 
 def test_partial_admission_takes_the_most_that_fits() -> None:
-    podset = PodSet("main", 10, {"cpu": 1}, min_count=2)
+    podset = PlacementRequest("main", 10, {"cpu": 1}, min_count=2)
     state = world(queue("q", Quota(6), None))
     waits(state, "in", "q", podsets=(podset,))
     (found,) = once(state).admitted

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from netns.governance import Settings, State, apply, cycle
 from netns.governance.apply import gone
-from netns.governance.model import Cohort, PodSet, Preemption, Quota, ResourceGroup, Workload
+from netns.governance.model import Cohort, Preemption, Quota, ResourceGroup, Workload
 from netns.governance.order import priority_of
 from netns.governance.settings import FINAL_SHARE, INITIAL_SHARE
+from netns.placement.model import PlacementRequest
 from tests.netns.governance_world import CPU, queue, runs, settle, waits, world
 
 _LIMITS = st.none() | st.integers(0, 6)
@@ -48,7 +49,7 @@ def states(draw: st.DrawFn, *, settings: st.SearchStrategy[Settings] = _SETTINGS
         at = draw(st.sampled_from(queues)).name
         pods = draw(st.integers(1, 5))
         fewest = None if entitled else draw(st.none() | st.integers(1, pods))
-        podset = PodSet("main", pods, {"cpu": draw(st.integers(1, 2))}, min_count=fewest)
+        podset = PlacementRequest("main", pods, {"cpu": draw(st.integers(1, 2))}, min_count=fewest)
         waits(state, f"w{number}", at, podsets=(podset,), priority=draw(st.integers(0, 3)), created=float(number))
     return state
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from netns.governance import State
-from netns.governance.model import PodSet, Preemption, Quota, ResourceFlavor, ResourceGroup
+from netns.governance.model import Preemption, Quota, ResourceFlavor, ResourceGroup
 from netns.governance.room import Room
 from netns.inventory.fabric_layers import nodes_of
 from netns.inventory.layers import levels_of
@@ -16,6 +18,7 @@ from tests.netns.governance_world import admitted, group, once, preempted, queue
 NODES = nodes_of(leaf_spine(leaves=2, spines=2, hosts_per_leaf=4))
 LEVELS = levels_of(NODES)
 LEAF = LEVELS[-2]
+REQUIRED = {"mode": "required", "level": LEAF}
 
 
 def _world(quota: int = 8, **more: object) -> State:
@@ -24,8 +27,8 @@ def _world(quota: int = 8, **more: object) -> State:
     return world(queue("q", quota, None, **more), flavors=flavors, rooms={"f": room})
 
 
-def _podset(count: int, mode: str = "required") -> tuple[PodSet, ...]:
-    return (PodSet("main", count, {"cpu": 1}, topology=PlacementRequest(mode=mode, level=LEAF)),)  # type: ignore[arg-type]
+def _podset(count: int, mode: str = "required") -> tuple[PlacementRequest, ...]:
+    return (PlacementRequest("main", count, {"cpu": 1}, mode, LEAF),)  # type: ignore[arg-type]
 
 
 def _leaves(state: State, name: str) -> set[str]:
@@ -75,7 +78,7 @@ def test_who_takes_the_leaf_is_preempted_though_quota_is_left() -> None:
 
 def test_a_pod_set_without_a_wish_may_use_a_queue_of_topologies() -> None:
     state = _world()
-    waits(state, "any", "q", podsets=(PodSet("main", 6, {"cpu": 1}),))
+    waits(state, "any", "q", podsets=(PlacementRequest("main", 6, {"cpu": 1}),))
     assert admitted(once(state)) == ["any"]
     assert len(_leaves(state, "any")) == 2
 
@@ -92,27 +95,15 @@ def test_room_comes_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flavor", "request_", "rooms", "why"),
+    ("flavor", "wish", "rooms", "why"),
     [
-        ("fabric", None, True, 'Flavor "f" supports only TopologyAwareScheduling'),
-        (
-            None,
-            PlacementRequest(mode="required", level=LEAF),
-            True,
-            'Flavor "f" does not support TopologyAwareScheduling',
-        ),
-        ("fabric", PlacementRequest(mode="required", level=LEAF), False, 'Flavor "f" information missing in TAS cache'),
-        (
-            "fabric",
-            PlacementRequest(mode="required", level="x"),
-            True,
-            'Flavor "f" does not contain the requested level',
-        ),
+        ("fabric", {}, True, 'Flavor "f" supports only TopologyAwareScheduling'),
+        (None, REQUIRED, True, 'Flavor "f" does not support TopologyAwareScheduling'),
+        ("fabric", REQUIRED, False, 'Flavor "f" information missing in TAS cache'),
+        ("fabric", {**REQUIRED, "level": "x"}, True, 'Flavor "f" does not contain the requested level'),
     ],
 )
-def test_why_a_flavor_is_not_for_a_job(
-    flavor: str | None, request_: PlacementRequest | None, *, rooms: bool, why: str
-) -> None:
+def test_why_a_flavor_is_not_for_a_job(flavor: str | None, wish: dict[str, Any], *, rooms: bool, why: str) -> None:
     flavors = [ResourceFlavor("f", topology=flavor), ResourceFlavor("g")]
     groups = (group(f=8), ResourceGroup(("gpu",), (("g", {"gpu": Quota(8)}),)))
     state = world(
@@ -120,6 +111,6 @@ def test_why_a_flavor_is_not_for_a_job(
         flavors=flavors,
         rooms={"f": Room(NODES, levels=LEVELS, flavor=DEFAULT_FLAVOR)} if rooms else {},
     )
-    waits(state, "in", "q", podsets=(PodSet("main", 1, {"cpu": 1}, topology=request_),))
+    waits(state, "in", "q", podsets=(PlacementRequest("main", 1, {"cpu": 1}, **wish),))
     (waiting,) = once(state).waiting
     assert why in waiting.message

@@ -12,31 +12,29 @@ from tests.netns.governance_world import ANY, admitted, once, preempted, queue, 
 SHARING = UsageSharing(half_life_s=600, sampling_s=300, resource_weights={"gpu": 4.0})
 
 
-def test_the_average_halves_in_a_half_life() -> None:
+def test_the_value_of_a_local_queue() -> None:
     ledger = UsageLedger(SHARING)
-    ledger.sample("n/a", {"cpu": 8000}, now=0.0)
-    first = ledger.value("n/a", weight=1.0)
-    assert math.isclose(first, 8 * (1 - 0.5**0.5))  # as if the queue had existed since one sampling before
-    ledger.sample("n/a", {}, now=600.0)
-    assert math.isclose(ledger.value("n/a", weight=1.0), first / 2)
-    ledger.sample("n/a", {"gpu": 2}, now=1200.0)
-    assert math.isclose(ledger.value("n/a", weight=2.0), (first / 4 + 4 * 1) / 2)
+    ledger.used["n/a"] = {"cpu": 8000, "gpu": 2}
+    assert ledger.value("n/a", weight=2.0) == (8 + 4 * 2) / 2
     assert ledger.value("n/a", weight=0) == math.inf
     ledger.forget("n/a")
     assert ledger.value("n/a", weight=1.0) == 0
 
 
-def test_nothing_counts_without_a_half_life() -> None:
-    ledger = UsageLedger(UsageSharing(half_life_s=0))
-    ledger.sample("n/a", {"cpu": 8000}, now=0.0)
-    assert ledger.value("n/a", weight=1.0) == 0
+def test_a_reservation_counts_nothing_without_a_half_life() -> None:
+    sharing = UsageSharing(half_life_s=0)
+    state = world(queue("a", 10, by_usage=True), settings=Settings(usage_sharing=sharing))
+    waits(state, "w", "a")
+    assert admitted(once(state)) == ["w"]
+    assert state.ledger is not None
+    assert state.ledger.value("n/a", weight=1.0) == 0
 
 
 def test_who_has_used_less_goes_first_and_a_reservation_counts_at_once() -> None:
     state = world(queue("a", 10, by_usage=True), queue("b", 0), settings=Settings(usage_sharing=SHARING))
     state.local_queues["n/other"] = type(state.local_queues["n/a"])("n/other", "a")
     assert state.ledger is not None
-    state.ledger.sample("n/a", {"cpu": 1}, now=0.0)
+    state.ledger.used["n/a"] = {"cpu": 1}
     for number, at in enumerate(("a", "a", "other", "other")):
         waits(state, f"w{number}", at, 4, created=number)
     assert admitted(once(state)) == ["w2"]

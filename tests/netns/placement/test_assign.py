@@ -30,7 +30,6 @@ def test_kueues_facts(case: dict[str, Any]) -> None:
         levels=case["levels"],
         profile=kueue.profile(case),
         flavor=kueue.flavor(case),
-        replacement=kueue.replacement(case),
     )
     for name, expected in case["expect"].items():
         if "assignment" in expected:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from netns.errors import JobError
 from netns.inventory.nodes import HOSTNAME_LABEL, layer_label
@@ -135,15 +133,6 @@ def test_read_job__bad_flow(file: Path, text: str, message: str) -> None:
 def test_read_job__no_file_bad_flow(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"none.yaml: No such file or directory$"):
         read_job(tmp_path / "none.yaml")
-
-
-@given(content=st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
-def test_read_job__anything_else_is_one_line(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
-    file = tmp_path_factory.getbasetemp() / "job.yaml"
-    file.write_bytes(content)
-    with pytest.raises(JobError) as caught:
-        read_job(file)
-    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_read_job__a_leader_is_a_request_of_its_own(file: Path) -> None:

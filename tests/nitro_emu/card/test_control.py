@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nitro_emu.card.control
+from nitro_emu.card.card import Card
 from nitro_emu.card.control import (
     MAX_CLIENTS,
     CardControlServer,
     ControlClient,
-    ControlledCard,
     ask,
 )
 from nitro_emu.card.control_gate import MAX_MAP_BYTES, Caller
@@ -47,9 +47,7 @@ class WatchedRing(LogRing):
 
 
 @asynccontextmanager
-async def serving(
-    run_dir: Path, *, card: ControlledCard | None = None, log: LogRing | None = None
-) -> AsyncIterator[Path]:
+async def serving(run_dir: Path, *, card: Card | None = None, log: LogRing | None = None) -> AsyncIterator[Path]:
     server = CardControlServer(card or FakeCard(config_in(run_dir)), log=log or LogRing(), image=IMAGE)
     await server.start()
     try:

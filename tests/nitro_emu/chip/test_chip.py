@@ -12,9 +12,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from nitro_emu.chip.chip import CardFiles, Chip
+from nitro_emu.chip.chip import BootState, CardFiles, Chip
 from nitro_emu.chip.pcrs import event_untrusted, replay
-from nitro_emu.chip.states import BootState
 from nitro_emu.chip.store import BOOT, SEALED, ChipStore
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.manifest import open_manifest_untrusted, sign_manifest
@@ -239,7 +238,7 @@ def test_a_reset_forgets_the_card(rig: Rig) -> None:
     chip = rig.chip()
     chip.boot(rig.files)
     chip.reset()
-    assert (chip.state, chip.version, chip.events) == (BootState.RESET, 0, ())
+    assert (chip.state, chip.version, chip.events) == (BootState.RESET, 0, [])
     assert not any(map(any, chip.pcrs.values()))
     with pytest.raises(TrustError, match="RESET; boot the card first"):
         _ = chip.nsm

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nitro_emu.chip.chip import BootState
 from nitro_emu.chip.messages import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, ChipMessage, decode_untrusted, encode
-from nitro_emu.chip.service import ChipUser, Packet, Service
-from nitro_emu.chip.states import ANSWERED, BootState
+from nitro_emu.chip.service import ALWAYS, OF_THE_CARD, ChipUser, Packet, Service
 from nitro_emu.trust.cose import dumps
 from tests.nitro_emu.chip.chips import Rig
 
@@ -55,7 +55,7 @@ def test_a_card_that_runs_is_answered(rig: Rig) -> None:
         found = ask(service, client, name, fields)
         assert (found.number, found.name) == (7, name), found
     assert ask(service, client, "CheckUpdate", boot_fields(rig)).fields == {"version": 1}
-    assert {*REQUESTS, "Boot", "CheckUpdate"} == ANSWERED[BootState.RUN]
+    assert {*REQUESTS, "Boot", "CheckUpdate"} == ALWAYS | OF_THE_CARD
 
 
 def assert_only_status(service: Service, client: ChipUser, rig: Rig) -> None:

@@ -98,7 +98,7 @@ def test_a_chip_boots_and_attests(commands: Commands) -> None:
         assert process.wait() == 0
         assert "confined" in "\n".join(process.stderr.all())
         with pytest.raises(TrustError, match="the chip has gone"):
-            client.status()
+            asyncio.run(client.status())
     assert not (commands.chip / "chip.sock").exists()
 
 
@@ -111,7 +111,7 @@ def test_secret_and_lowest_version_survive_a_kill(commands: Commands) -> None:
         process.wait()
     assert (commands.chip / "chip.sock").exists(), "it was killed"
     with commands.running(), ChipClient.connect(commands.chip) as client:
-        assert client.status()["minimum_version"] == 5
+        assert asyncio.run(client.status())["minimum_version"] == 5
         commands.sign(4)
         with pytest.raises(TrustError, match="SEALED: version 4 is below 5"):
             commands.boot(client)

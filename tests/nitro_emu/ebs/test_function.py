@@ -12,10 +12,10 @@ from nitro_emu.card.control import ask as ask_card
 from nitro_emu.ebs.attachment import ask
 from nitro_emu.errors import ConfigError
 from srd.secure.keys import create
-from tests.nitro_emu.card_process import loopback_vf, running_card
+from tests.nitro_emu.cards import running_card
 from tests.nitro_emu.ebs.nbd.client import READ, WRITE, Client
 from tests.nitro_emu.ebs.volume_processes import command, volume_servers
-from tests.nitro_emu.processes import card_file
+from tests.nitro_emu.processes import card_file, loopback_vf
 from tests.patience import until
 from tests.programs import run_to_end
 
@@ -38,8 +38,8 @@ async def test_a_card_serves_a_volume_beside_a_device(tmp_path: Path) -> None:
     with volume_servers(tmp_path) as servers:
         servers.create(size="8M")
         for is_new in (True, False):
-            with running_card(card, vfs=vfs, more=key) as run_dir:
-                path = run_dir / "vol_1.sock"
+            with running_card(card, vfs=vfs, more=key) as running:
+                run_dir, path = running.run_dir, running.socket("vol_1")
                 await until(path.is_socket)
                 client = await Client.attached(path, name=b"vol_1")
                 if is_new:
@@ -68,11 +68,11 @@ async def test_it_waits_for_its_servers(tmp_path: Path) -> None:
         servers.end()
         with running_card(
             tmp_path / "card", vfs=[volume_vf(tmp_path)], more=f"key_file: {tmp_path / 'card.key'}\n"
-        ) as run_dir:
-            assert ask_card(run_dir, "status")["vfs"]["vol_1"]["state"].startswith("attaching")
+        ) as running:
+            assert ask_card(running.run_dir, "status")["vfs"]["vol_1"]["state"].startswith("attaching")
             for number in range(3):
                 servers.start(number)
-            await until((run_dir / "vol_1.sock").is_socket)
+            await until(running.socket("vol_1").is_socket)
 
 
 def test_another_card_does_not_get_the_key(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from nitro_emu.examples.messages import MESSAGE_BYTES, MOST
-from tests.nitro_emu.card_process import loopback_vf, running_card
+from tests.nitro_emu.cards import running_card
+from tests.nitro_emu.processes import loopback_vf
 from tests.srd.cli.processes import Process
 
 GID = "00" * 16
@@ -27,7 +28,7 @@ def run_dirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, P
         one, two = (
             cards.enter_context(running_card(tmp_path_factory.mktemp(name), vfs=[loopback_vf()])) for name in "ab"
         )
-        yield one, two
+        yield one.run_dir, two.run_dir
 
 
 @pytest.mark.parametrize("messages", [["one", "two", "Grüße"], ["x" * MESSAGE_BYTES] * MOST], ids=["few", "most"])

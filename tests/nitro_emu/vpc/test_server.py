@@ -19,8 +19,7 @@ from nitro_emu.errors import VpcError
 from nitro_emu.vpc import server
 from nitro_emu.vpc.document import open_map_untrusted
 from nitro_emu.vpc.push import PushState
-from nitro_emu.vpc.server import ControlPlane, PushReport, Signer, push_once
-from nitro_emu.vpc.watch import Status, look
+from nitro_emu.vpc.server import ControlPlane, PushReport, Signer, Status, look, push_once
 from tests.nitro_emu.vpc.fake_card import Answer, FakeCard, ok
 from tests.nitro_emu.vpc.maps import card, map_of, two_vpcs
 from tests.patience import PATIENCE_S
@@ -204,8 +203,7 @@ async def test_card_that_comes_late_gets_a_document_that_is_not_old(plane: Plane
             assert (await one.next()).issued_at_s >= START_S + 0.004
 
 
-async def test_card_that_starts_anew_gets_the_map_at_once(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MIN_LINK_S", 0)
+async def test_card_that_starts_anew_gets_the_map(plane: Plane) -> None:
     async with plane.run():
         first = await served(plane)
         second = await served(plane)
@@ -220,21 +218,6 @@ async def served(plane: Plane) -> int:
             pass
     assert (await plane.report("card-1")).outcome.state is PushState.UNREACHABLE
     return version
-
-
-async def test_card_that_closes_each_connection_is_not_asked_on_and_on(
-    plane: Plane, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "MIN_LINK_S", LONG_S)
-    async with plane.card("card-1", closes=True) as one, plane.card("card-2") as two, plane.run():
-        for _ in range(server.CLOSES_ALWAYS):
-            await one.next()
-        for number in range(5, 10):  # each edit takes longer than several retries
-            plane.content["lifetime_s"] = LONG_S + number
-            plane.write()
-            while (await two.next()).lifetime_s != LONG_S + number:
-                pass
-            assert (await one.next()).lifetime_s == LONG_S + number
 
 
 async def test_refusal_is_reported_once_whatever_its_numbers(plane: Plane) -> None:
@@ -264,12 +247,9 @@ async def test_refused_map_is_sent_again_until_the_card_takes_it(plane: Plane) -
         assert (await plane.report("card-1")).outcome.state is PushState.ACCEPTED
 
 
-async def test_refused_map_is_sent_again_also_if_the_card_closes_each_connection(
-    plane: Plane, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "MIN_LINK_S", LONG_S)
+async def test_refused_map_is_sent_again_also_if_the_card_closes_each_connection(plane: Plane) -> None:
     async with plane.card("card-1", answer=lambda _: b'{"error": "no"}\n', closes=True) as one, plane.run():
-        for _ in range(2 * server.CLOSES_ALWAYS):
+        for _ in range(4):
             await one.next()
 
 
@@ -385,6 +365,34 @@ async def test_file_that_goes_and_comes_back(plane: Plane, log: Log, monkeypatch
         withdraw(plane.content)
         plane.write()
         assert (await one.next()).map == map_of(plane.content)
+
+
+async def test_file_that_is_still_being_written_is_not_read(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look finds another status, until it has settled."""
+    looks: asyncio.Queue[int] = asyncio.Queue()
+    sizes, is_written = itertools.count(), False
+    reads: list[Path] = []
+
+    def growing(path: Path) -> Status | None:
+        looks.put_nowait(size := 0 if is_written else next(sizes))
+        return look(path) if is_written else (0, size, size, size)
+
+    def counting_read(path: Path) -> bytes:
+        reads.append(path)
+        return path.read_bytes()
+
+    async with plane.card("card-1") as one, plane.run():
+        await one.next()
+        monkeypatch.setattr(server, "look", growing)
+        monkeypatch.setattr(server, "read", counting_read)
+        withdraw(plane.content)
+        plane.write()
+        for _ in range(looks.qsize() + 10):
+            await asyncio.wait_for(looks.get(), PATIENCE_S)
+        assert not reads
+        is_written = True
+        assert (await one.next()).map == map_of(plane.content)
+    assert reads == [plane.path]
 
 
 async def test_reload_pushes_what_has_not_changed(plane: Plane) -> None:

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from scripts.benches.outcome import CaseOutcome, Round, Wanted
+from scripts.benches.outcome import CaseOutcome, Round, Wanted, over
 
 AT_MOST = Wanted("stall_rtts", "<=", 3)
 AT_LEAST = Wanted("capacity_fraction", ">=", 0.95)
@@ -31,6 +31,14 @@ def test_outcome__medians_beside_the_worst() -> None:
 def test_wanted__over_the_median() -> None:
     assert Wanted("tcp_ratio", ">=", 1, over="median").decisive([3.0, 1.0, 2.0]) == 2.0
     assert Wanted("tcp_ratio", ">=", 1).decisive([3.0, 1.0, 2.0]) == 1.0
+
+
+def test_over__of_figures_that_both_have() -> None:
+    ratios = {"tcp_ratio": "gbps", "p50_ratio": "p50_us", "p99_ratio": "p99_us"}
+    assert over({"gbps": 3.0, "p50_us": 1.0, "p99_us": 2.0}, {"gbps": 2.0, "p50_us": 4.0}, ratios) == {
+        "tcp_ratio": 1.5,
+        "p50_ratio": 0.25,
+    }
 
 
 def test_to_dict__has_the_keys_that_readers_rely_on() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
-from scripts.harness.forge import OpenPeer, PacketForge
+from scripts.harness.forge import PacketForge
+from scripts.harness.rogue import RoguePeer
 from srd.proto.base.errors import PacketError
-from srd.proto.wire.control import decode_untrusted
+from srd.proto.wire.control import Accept, decode_untrusted
 from srd.proto.wire.data import VERSION, PacketType
 
-OPENED = OpenPeer(context=0x1122334455667788, own_context=7, segment_bytes=1416)
+OPENED = RoguePeer(Accept(7, 0x1122334455667788, 0, 0, 0, 0, datagram_bytes=1472), session=None)
 CAPTURED = [bytes([VERSION, PacketType.DATA]) + bytes(range(200))]
 
 

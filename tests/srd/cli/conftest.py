@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from srd.cli import cli
-from tests.srd.cli.processes import run_here
+from tests.srd.cli.processes import Called, run_here
+from tests.srd.file_transfer.ends import file_of
 
 
 @pytest.fixture
-def called(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., subprocess.CompletedProcess[str]]:
+def file(inputs: Path) -> Path:
+    """A file to send."""
+    return file_of(inputs, 3_000_000)
+
+
+@pytest.fixture
+def called(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Called:
     """Run the command line in this process, which is faster, for commands that end before any transfer."""
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -23,8 +23,17 @@ LONG_BYTES = 2 << 30
 """Size of a file that takes longer to send than any test runs."""
 
 
+Called = Callable[..., subprocess.CompletedProcess[str]]
+"""The fixture `called`: runs a command line in this process."""
+
+
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "srd", *arguments]
+
+
+def receives(output: Path, *options: str) -> list[str]:
+    """Return the arguments of `srd recv` at a free port of loopback."""
+    return ["recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), *options]
 
 
 class Lines:
@@ -123,8 +132,7 @@ class Process:
 @contextmanager
 def receiver(output: Path, *options: str) -> Iterator[tuple[Process, str]]:
     """`srd recv --json-lines` on loopback; gives it and HOST:PORT."""
-    argv = command("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "--json-lines", *options)
-    with Process(argv) as process:
+    with Process(command(*receives(output, "--json-lines", *options))) as process:
         port = process.event("listening")["port"]
         yield process, f"127.0.0.1:{port}"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -13,10 +11,8 @@ from devmem.errors import RegionError
 from devmem.region import memory_bytes
 from srd.cli.devmem import MIN_BYTES, DeviceMemory
 from srd.endpoint import Endpoint
-from tests.srd.cli.processes import assert_fails, names, receiver, srd
+from tests.srd.cli.processes import Called, assert_fails, names, receiver, receives, srd
 from tests.srd.loopback import content
-
-Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.parametrize("size_bytes", [MIN_BYTES, 33 << 20, 34 << 20, 256 << 20, 4 << 30])
@@ -44,8 +40,8 @@ def test_memory__larger_than_the_machine_bad_flow() -> None:
 
 
 @pytest.mark.parametrize(("size", "status"), [("1M", 2), ("lots", 2), ("9999T", 1)])
-def test_recv__invalid_size_bad_flow(output: Path, called: Command, size: str, status: int) -> None:
-    result = called("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "--devmem", size)
+def test_recv__invalid_size_bad_flow(output: Path, called: Called, size: str, status: int) -> None:
+    result = called(*receives(output, "--devmem", size))
     assert_fails(result, status=status, error="")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,32 +13,21 @@ from netns.backends.kernel.netlink import apply
 from netns.lab.operations import SyncCarrier
 from tests.programs import run_to_end
 from tests.srd.cli.processes import Process, command
+from tests.srd.tunnel.cable import ip, namespaces, set_up
 
 RECEIVER, SENDER = "fe80::1", "fe80::2"
 
 
 @pytest.fixture
-def link() -> Iterator[tuple[str, str]]:
+def link() -> Iterator[list[str]]:
     """Two namespaces on a veth pair, with link-local addresses only; the interfaces differ in name and number."""
-    names = f"ll{os.getpid()}a", f"ll{os.getpid()}b"
-
-    def ip(*arguments: str) -> None:
-        subprocess.run(["ip", *arguments], check=True, capture_output=True)
-
-    try:
-        for name in names:
-            ip("netns", "add", name)
-        ip(*f"-n {names[0]} link add left type veth peer name right index 77 netns {names[1]}".split())
+    with namespaces(2) as names:
+        ip("link", "add", "left", "type", "veth", *f"peer name right index 77 netns {names[1]}".split(), netns=names[0])
         for name, device, address in zip(names, ("left", "right"), (RECEIVER, SENDER), strict=True):
-            ip("-n", name, "link", "set", device, "addrgenmode", "none")
-            ip("-n", name, "address", "add", f"{address}/64", "dev", device, "nodad")
-            ip("-n", name, "link", "set", device, "up")
+            ip("link", "set", device, "addrgenmode", "none", netns=name)
+            set_up(name, device, f"{address}/64")
         apply([SyncCarrier(names[0], "left"), SyncCarrier(names[1], "right")])
         yield names
-    finally:
-        for name in names:
-            with suppress(subprocess.CalledProcessError):
-                ip("netns", "delete", name)
 
 
 def inside(namespace: str, *arguments: str) -> list[str]:

@@ -8,22 +8,18 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from srd.cli.log import NameFormatter, journal_reads_stderr, logging_to_stderr
 from tests.patience import PATIENCE_S
-from tests.srd.cli.processes import Process, assert_fails, command, srd
-
-Called = Callable[..., subprocess.CompletedProcess[str]]
+from tests.srd.cli.processes import Called, Process, assert_fails, command, receives, srd
 
 
 def recv(output: Path, *options: str) -> list[str]:
-    return command("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "--plain", "--json-lines", *options)
+    return command(*receives(output, "--plain", "--json-lines", *options))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +67,7 @@ def test_recv__quiet_still_warns(output: Path, inputs: Path) -> None:
 
 
 def test_levels__exclude_each_other_bad_flow(called: Called, output: Path) -> None:
-    result = called("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "-v", "-q")
+    result = called(*receives(output, "-v", "-q"))
     assert_fails(result, status=2, error="--verbose and --quiet exclude each other")
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import import_module
@@ -19,10 +17,9 @@ from srd.cli.top import headline, path_states, screen
 from srd.errors import SrdError
 from srd.metrics.sample import PathSample, PeerSample, Sample
 from tests.patience import PATIENCE_S
-from tests.srd.cli.processes import Process, assert_fails, command, receiver, srd
+from tests.srd.cli.processes import Called, Process, assert_fails, command, receiver, receives, srd
 from tests.srd.metrics.test_exposition import families
 
-Called = Callable[..., subprocess.CompletedProcess[str]]
 metrics_module = import_module("srd.cli.metrics")  # its package has a command of that name
 
 
@@ -36,7 +33,7 @@ def metrics_address(process: Process) -> str:
 def test_recv__is_seen_by_metrics_and_top(output: Path, inputs: Path, called: Called) -> None:
     path = inputs / "a.bin"
     path.write_bytes(bytes(3_000_000))
-    argv = command("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "--plain", "--json-lines")
+    argv = command(*receives(output, "--plain", "--json-lines"))
     with Process([*argv, "--metrics", "127.0.0.1:0"]) as process:
         listening = process.event("listening")
         metrics = listening["metrics"]
@@ -68,8 +65,7 @@ def test_recv__is_seen_by_metrics_and_top(output: Path, inputs: Path, called: Ca
 def test_recv__a_metrics_port_that_is_taken_bad_flow(output: Path) -> None:
     with receiver(output, "--metrics", "127.0.0.1:0", "--plain") as (process, _):
         address = metrics_address(process)
-        argv = ("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "--metrics", address)
-        result = srd(*argv)
+        result = srd(*receives(output, "--metrics", address))
         assert_fails(result, status=1, error=f"--metrics {address}: cannot listen (")
         assert result.stderr.endswith("; choose another\n")
 

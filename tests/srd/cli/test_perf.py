@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,7 @@ from netns.lab.lab import Lab
 from srd.perf.tcp_socket import CUBIC, why_unavailable
 from tests.programs import run_to_end
 from tests.srd.cli.perf_ends import HOST, TWO_MACHINES, server
-from tests.srd.cli.processes import Process, assert_fails, command, srd
-
-Called = Callable[..., subprocess.CompletedProcess[str]]
+from tests.srd.cli.processes import Called, Process, assert_fails, command, srd
 
 
 def client(port: str, *options: str, host: str = HOST) -> list[str]:

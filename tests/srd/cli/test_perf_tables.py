@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-from collections.abc import Callable
 
 import pytest
 
@@ -14,9 +12,8 @@ from srd.perf.figures import BANDWIDTH_HEAD, LATENCY_HEAD
 from srd.perf.sweep.plan import ALL_SIZES
 from tests.programs import run_to_end
 from tests.srd.cli.perf_ends import HOST, TWO_MACHINES, server
-from tests.srd.cli.processes import Process, assert_fails, command, srd
+from tests.srd.cli.processes import Called, Process, assert_fails, command, srd
 
-Called = Callable[..., subprocess.CompletedProcess[str]]
 TABLES = ["latency", "rate", "write", "read"]
 # A kernel may allow only root to choose cubic.
 OVER_TCP = [pytest.param(name, ("--tcp",), marks=pytest.mark.root) for name in ("latency", "rate")]

@@ -6,7 +6,7 @@ import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -15,12 +15,11 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from tests.programs import run_to_end
-from tests.srd.cli.processes import Lines, Process, assert_fails, command, names, receiver
+from tests.srd.cli.processes import Called, Lines, Process, assert_fails, command, names, receiver
 from tests.srd.file_transfer.ends import digest_of, file_of
 from tests.srd.loopback import content
 
 SEED = 63
-Command = Callable[..., subprocess.CompletedProcess[str]]
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 ZERO = Path("/dev/zero")
 
@@ -192,7 +191,7 @@ def test_recv__a_directory_to_standard_output_and_then_an_archive(tmp_path: Path
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_usage__bad_flow(called: Command, arguments: list[str], error: str) -> None:
+def test_usage__bad_flow(called: Called, arguments: list[str], error: str) -> None:
     assert_fails(called(*arguments), status=2, error=error)
 
 

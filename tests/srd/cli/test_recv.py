@@ -10,7 +10,7 @@ import resource
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +19,11 @@ from srd.endpoint import Endpoint
 from srd.file_transfer.protocol import CONTROL_MESSAGE, encode
 from tests.patience import PATIENCE_S
 from tests.small_file_system import mounted
-from tests.srd.cli.processes import Process, assert_fails, command, long_file, names, receiver, srd
-from tests.srd.file_transfer.ends import digest_of, offer_fields
-from tests.srd.loopback import content, receive, send
+from tests.srd.cli.processes import Called, Process, assert_fails, command, long_file, names, receiver, receives, srd
+from tests.srd.file_transfer.ends import digest_of, file_of, offer_fields
+from tests.srd.loopback import receive, send
 
 SEED = 61
-Command = Callable[..., subprocess.CompletedProcess[str]]
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 
 
@@ -35,25 +34,19 @@ def unwritable(tmp_path: Path) -> Iterator[Path]:
         yield directory
 
 
-def file_of(directory: Path, size_bytes: int, *, name: str = "a.bin") -> Path:
-    path = directory / name
-    path.write_bytes(content(size_bytes, seed=SEED))
-    return path
-
-
 # -- usage errors ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["gone", "a.bin", "x" * 300], ids=["missing", "a file", "too long"])
-def test_recv__output_is_no_directory_bad_flow(tmp_path: Path, name: str, called: Command) -> None:
+def test_recv__output_is_no_directory_bad_flow(tmp_path: Path, name: str, called: Called) -> None:
     file_of(tmp_path, 1)
-    result = called("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(tmp_path / name))
+    result = called(*receives(tmp_path / name))
     assert_fails(result, status=2, error=f"--output {tmp_path / name}: is not a directory; make it first")
 
 
 @pytest.mark.root
-def test_recv__output_is_not_writable_bad_flow(unwritable: Path, called: Command) -> None:
-    result = called("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(unwritable))
+def test_recv__output_is_not_writable_bad_flow(unwritable: Path, called: Called) -> None:
+    result = called(*receives(unwritable))
     assert_fails(
         result, status=1, error=f"--output {unwritable}: cannot be written to (Read-only file system); choose another"
     )
@@ -82,11 +75,11 @@ def test_recv__needs_no_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ],
     ids=str,
 )
-def test_recv__missing_or_unknown_options_bad_flow(arguments: list[str], error: str, called: Command) -> None:
+def test_recv__missing_or_unknown_options_bad_flow(arguments: list[str], error: str, called: Called) -> None:
     assert_fails(called(*arguments), status=2, error=error)
 
 
-def test_recv__unknown_host_bad_flow(output: Path, called: Command) -> None:
+def test_recv__unknown_host_bad_flow(output: Path, called: Called) -> None:
     result = called("recv", "-B", "no-such-host.invalid", "--output", str(output))
     assert_fails(result, status=1, error="no-such-host.invalid: unknown host")
 
@@ -96,7 +89,7 @@ def test_recv__unknown_host_bad_flow(output: Path, called: Command) -> None:
 
 def test_recv__prints_its_address_and_each_file_to_stderr(inputs: Path, output: Path) -> None:
     file = file_of(inputs, 100_000)
-    with Process(command("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "--once")) as process:
+    with Process(command(*receives(output, "--once"))) as process:
         greeting = re.fullmatch(
             r"srd recv: listening on (127\.0\.0\.1:\d+), files go to (.*)", process.stderr.next() or ""
         )
@@ -145,7 +138,7 @@ def test_recv__overwrite(inputs: Path, output: Path) -> None:
     with receiver(output, "--overwrite", "--once") as (process, target):
         assert srd("send", str(file_of(inputs, 10)), target).returncode == 0
         assert process.wait() == 0
-    assert (output / "a.bin").read_bytes() == content(10, seed=SEED)
+    assert (output / "a.bin").read_bytes() == (inputs / "a.bin").read_bytes()
 
 
 # -- the end --------------------------------------------------------------------------------------------------------
@@ -194,7 +187,7 @@ def test_recv__a_killed_sender_is_reported_and_serving_goes_on(inputs: Path, out
 
 def test_recv__a_closed_output_ends_it(inputs: Path, output: Path) -> None:
     """`srd recv --json-lines | head -1`: it ends, without a traceback."""
-    argv = command("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "--json-lines")
+    argv = command(*receives(output, "--json-lines"))
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,13 +9,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from srd.secure.keys import fingerprint, load, parse_public
 from srd.secure.noise import public_bytes
-from tests.srd.cli.processes import Process, assert_fails, command, names, receiver, srd
-from tests.srd.loopback import content
+from tests.srd.cli.processes import Called, Process, assert_fails, command, names, receiver, receives, srd
 from tests.srd.secure.test_certificates import key_pem, pem, written
 from tests.srd.test_endpoint_security import cert
 
 SEED = 72
-Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -27,13 +23,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-@pytest.fixture
-def file(inputs: Path) -> Path:
-    path = inputs / "a.bin"
-    path.write_bytes(content(300_000, seed=SEED))
-    return path
-
-
 def arrived(output: Path, file: Path) -> bool:
     return (output / file.name).exists() and (output / file.name).read_bytes() == file.read_bytes()
 
@@ -41,7 +30,7 @@ def arrived(output: Path, file: Path) -> bool:
 # -- keygen ----------------------------------------------------------------------------------------------------------
 
 
-def test_keygen__makes_this_users_key_and_shows_it_afterwards(home: Path, called: Command) -> None:
+def test_keygen__makes_this_users_key_and_shows_it_afterwards(home: Path, called: Called) -> None:
     first, again = called("keygen"), called("keygen")
     assert first.returncode == again.returncode == 0
     assert first.stdout == again.stdout
@@ -52,13 +41,13 @@ def test_keygen__makes_this_users_key_and_shows_it_afterwards(home: Path, called
     assert (home / "key").stat().st_mode & 0o777 == 0o600
 
 
-def test_keygen__in_a_file(tmp_path: Path, home: Path, called: Command) -> None:
+def test_keygen__in_a_file(tmp_path: Path, home: Path, called: Called) -> None:
     result = called("keygen", str(tmp_path / "mine"))
     assert parse_public(result.stdout.splitlines()[0]) == public_bytes(load(tmp_path / "mine"))
     assert not home.exists()
 
 
-def test_keygen__of_a_symmetric_key_that_is_not_printed(tmp_path: Path, called: Command) -> None:
+def test_keygen__of_a_symmetric_key_that_is_not_printed(tmp_path: Path, called: Called) -> None:
     path = tmp_path / "psk"
     result = called("keygen", "--psk", str(path))
     assert result.returncode == 0
@@ -68,7 +57,7 @@ def test_keygen__of_a_symmetric_key_that_is_not_printed(tmp_path: Path, called: 
     assert_fails(called("keygen", "--psk"), status=2, error="--psk needs a FILE")
 
 
-def test_keygen__a_key_that_others_may_read_bad_flow(tmp_path: Path, called: Command) -> None:
+def test_keygen__a_key_that_others_may_read_bad_flow(tmp_path: Path, called: Called) -> None:
     called("keygen", str(tmp_path / "key"))
     (tmp_path / "key").chmod(0o644)
     assert_fails(called("keygen", str(tmp_path / "key")), status=1, error="others may read it (mode 644)")
@@ -89,12 +78,12 @@ def test_keygen__a_key_that_others_may_read_bad_flow(tmp_path: Path, called: Com
         (["--devmem"], "--devmem: sends the pages of a file as they are, which cannot be encrypted; add --plain"),
     ],
 )
-def test_send__options_bad_flow(file: Path, called: Command, options: list[str], error: str) -> None:
+def test_send__options_bad_flow(file: Path, called: Called, options: list[str], error: str) -> None:
     assert_fails(called("send", *options, str(file), "127.0.0.1:1"), status=2, error=error)
 
 
-def test_recv__options_bad_flow(output: Path, called: Command, tmp_path: Path) -> None:
-    listen = ["recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output)]
+def test_recv__options_bad_flow(output: Path, called: Called, tmp_path: Path) -> None:
+    listen = receives(output)
     (tmp_path / "keys").write_text("nonsense\n")
     for options, error in (
         (["--plain", "--authorized-keys", "x"], "--plain and --authorized-keys exclude each other"),
@@ -104,11 +93,11 @@ def test_recv__options_bad_flow(output: Path, called: Command, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("target", ["127.0.0.1:1#", "127.0.0.1:1#short", "127.0.0.1:1#" + "!" * 43])
-def test_send__an_invalid_fingerprint_bad_flow(file: Path, called: Command, target: str) -> None:
+def test_send__an_invalid_fingerprint_bad_flow(file: Path, called: Called, target: str) -> None:
     assert_fails(called("send", str(file), target), status=2, error="after # comes a fingerprint of 43 characters")
 
 
-def test_send__a_fingerprint_without_keys_bad_flow(file: Path, called: Command) -> None:
+def test_send__a_fingerprint_without_keys_bad_flow(file: Path, called: Called) -> None:
     result = called("send", "--plain", str(file), "127.0.0.1:1#" + "x" * 43)
     assert_fails(result, status=2, error="a fingerprint is of a public key; leave out")
 
@@ -117,7 +106,7 @@ def test_send__a_fingerprint_without_keys_bad_flow(file: Path, called: Command) 
 
 
 def test_recv__prints_what_send_takes(home: Path, file: Path, output: Path) -> None:
-    argv = command("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "--once")
+    argv = command(*receives(output, "--once"))
     with Process(argv) as process:
         process.stderr.next()
         line = process.stderr.next()

@@ -8,7 +8,7 @@ import os
 import signal
 import stat
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -22,20 +22,12 @@ from srd.proto.paths.path import PathCounters, PathState
 from tests.patience import PATIENCE_S
 from tests.ports import own_port
 from tests.programs import run_to_end
-from tests.srd.cli.processes import Process, assert_fails, command, long_file, names, receiver, srd
+from tests.srd.cli.processes import Called, Process, assert_fails, command, long_file, names, receiver, srd
 from tests.srd.file_transfer.ends import digest_of
 from tests.srd.loopback import SMALL, closed_port, content, send
 
 SEED = 62
-Command = Callable[..., subprocess.CompletedProcess[str]]
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
-
-
-@pytest.fixture
-def file(inputs: Path) -> Path:
-    path = inputs / "a.bin"
-    path.write_bytes(content(3_000_000, seed=SEED))
-    return path
 
 
 # -- usage errors ---------------------------------------------------------------------------------------------------
@@ -47,7 +39,7 @@ def test_send__missing_file_bad_flow(tmp_path: Path, file: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["19870", "127.0.0.1:x", "127.0.0.1:65536", "::1:19870", ""])
-def test_send__bad_host_port_bad_flow(file: Path, target: str, called: Command) -> None:
+def test_send__bad_host_port_bad_flow(file: Path, target: str, called: Called) -> None:
     assert_fails(called("send", str(file), target), status=2, error=repr(target))
 
 
@@ -59,17 +51,17 @@ def test_send__bad_host_port_bad_flow(file: Path, target: str, called: Command) 
         ("--retry-for", ["-1s", "x", "6x", "86401s"]),
     ],
 )
-def test_send__a_bad_value_bad_flow(file: Path, option: str, values: list[str], called: Command) -> None:
+def test_send__a_bad_value_bad_flow(file: Path, option: str, values: list[str], called: Called) -> None:
     for value in values:
         assert_fails(called("send", str(file), "127.0.0.1:9", option, value), status=2, error=option)
 
 
-def test_send__too_few_arguments_bad_flow(file: Path, called: Command) -> None:
+def test_send__too_few_arguments_bad_flow(file: Path, called: Called) -> None:
     assert_fails(called("send", str(file)), status=2, error="give at least one PATH, and HOST last")
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "é" * 70])
-def test_send__unknown_host_bad_flow(file: Path, host: str, called: Command) -> None:
+def test_send__unknown_host_bad_flow(file: Path, host: str, called: Called) -> None:
     assert_fails(called("send", str(file), f"{host}:19870"), status=1, error=f"{host}: unknown host")
 
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from srd.proto.trace import PeerEnded, PeerOpened
-from srd.proto.work_request import WorkRequest
 from srd.qlog.writer import TraceWriter
-from tests.simulation import Network, completed
-from tests.srd.cli.processes import assert_fails, srd
+from tests.simulation import Network, connected
+from tests.srd.cli.processes import Called, assert_fails, srd
 
-Command = Callable[..., subprocess.CompletedProcess[str]]
 MIB = 1 << 20
 
 
@@ -28,13 +24,8 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Networ
         TraceWriter(directory / "a.sqlog", now=100.0, title="sender") as a,
         TraceWriter(directory / "b.sqlog", now=100.0, title="receiver") as b,
     ):
-        network = Network(seed=3, traces={"a": a, "b": b})
-        number, _ = network.connect()
-        network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=8 * MIB))
-        core = network.a.core.peer(number)
-        network.run(until=lambda: core.sender.packets > 300, seconds=5)
-        network.dead.add(1)
-        network.run(until=lambda: bool(completed(network.a)), seconds=20)
+        network, number, _ = connected(seed=3, traces={"a": a, "b": b})
+        network.carry_while_links_die(number, length=8 * MIB, links={1})
     return directory / "a.sqlog", directory / "b.sqlog", network
 
 
@@ -52,7 +43,7 @@ def rows(text: str, heading: str) -> list[list[str]]:
     return found
 
 
-def test_trace__of_a_sender(traces: tuple[Path, Path, Network], called: Command) -> None:
+def test_trace__of_a_sender(traces: tuple[Path, Path, Network], called: Called) -> None:
     path, _, network = traces
     result = called("trace", str(path))
     assert (result.returncode, result.stderr) == (0, "")
@@ -79,7 +70,7 @@ def test_trace__of_a_sender(traces: tuple[Path, Path, Network], called: Command)
     assert all(len(line) <= 120 for line in lines if not line.startswith(("longest", str(path))))
 
 
-def test_trace__of_a_receiver(traces: tuple[Path, Path, Network], called: Command) -> None:
+def test_trace__of_a_receiver(traces: tuple[Path, Path, Network], called: Called) -> None:
     _, path, _ = traces
     result = called("trace", str(path))
     assert (result.returncode, result.stderr) == (0, "")
@@ -99,7 +90,7 @@ def test_trace__plots(traces: tuple[Path, Path, Network], tmp_path: Path) -> Non
 
 
 def test_trace__without_matplotlib_bad_flow(
-    traces: tuple[Path, Path, Network], tmp_path: Path, called: Command, monkeypatch: pytest.MonkeyPatch
+    traces: tuple[Path, Path, Network], tmp_path: Path, called: Called, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "srd.qlog.plot", raising=False)
@@ -110,7 +101,7 @@ def test_trace__without_matplotlib_bad_flow(
     assert line.endswith("; install it, in the checkout: pip install '.[report]'")
 
 
-def test_trace__cut_off(traces: tuple[Path, Path, Network], tmp_path: Path, called: Command) -> None:
+def test_trace__cut_off(traces: tuple[Path, Path, Network], tmp_path: Path, called: Called) -> None:
     cut = tmp_path / "cut.sqlog"
     cut.write_bytes(traces[0].read_bytes()[:20_000])
     result = called("trace", str(cut))
@@ -118,18 +109,18 @@ def test_trace__cut_off(traces: tuple[Path, Path, Network], tmp_path: Path, call
     assert result.stdout.splitlines()[0].endswith("1 peer(s); cut off: its writer was killed, or had no room")
 
 
-def test_trace__of_nothing(tmp_path: Path, called: Command) -> None:
+def test_trace__of_nothing(tmp_path: Path, called: Called) -> None:
     TraceWriter(tmp_path / "a", now=0.0, title="empty").close()
     assert called("trace", str(tmp_path / "a")).stdout == f"{tmp_path / 'a'}: empty, 0 peer(s)\n"
 
 
-def test_trace__of_an_attempt(tmp_path: Path, called: Command) -> None:
+def test_trace__of_an_attempt(tmp_path: Path, called: Called) -> None:
     with TraceWriter(tmp_path / "a", now=0.0) as trace:
         trace.record(PeerEnded("LOCAL_ERROR_UNREACH_REMOTE", "no answer within 10 s"), peer=0, now=1.0)
     assert "LOCAL_ERROR_UNREACH_REMOTE, no answer within 10 s\n" in called("trace", str(tmp_path / "a")).stdout
 
 
-def test_trace__writes_only_text_to_the_terminal(tmp_path: Path, called: Command) -> None:
+def test_trace__writes_only_text_to_the_terminal(tmp_path: Path, called: Called) -> None:
     evil = "\x1b]0;owned\x07\r\n[red]\ud800\u202e"
     with TraceWriter(tmp_path / "a", now=0.0, title=evil) as trace:
         trace.record(PeerOpened(evil, incoming=False, datagram_bytes=1472, paths=1), peer=0, now=0.0)
@@ -142,7 +133,7 @@ def test_trace__writes_only_text_to_the_terminal(tmp_path: Path, called: Command
 # -- usage errors ---------------------------------------------------------------------------------------------------
 
 
-def test_trace__no_such_file_bad_flow(tmp_path: Path, called: Command) -> None:
+def test_trace__no_such_file_bad_flow(tmp_path: Path, called: Called) -> None:
     gone = tmp_path / "gone"
     assert_fails(called("trace", str(gone)), status=2, error=f"{gone}: No such file or directory; give a file that")
     assert_fails(called("trace", str(tmp_path)), status=2, error=f"{tmp_path}: Is a directory; give a file that")
@@ -150,7 +141,7 @@ def test_trace__no_such_file_bad_flow(tmp_path: Path, called: Command) -> None:
     assert_fails(called("trace"), status=2, error="Missing argument 'FILE'")
 
 
-def test_trace__damage_bad_flow(traces: tuple[Path, Path, Network], tmp_path: Path, called: Command) -> None:
+def test_trace__damage_bad_flow(traces: tuple[Path, Path, Network], tmp_path: Path, called: Called) -> None:
     data = bytearray(traces[0].read_bytes())
     data[2000] ^= 0x80
     damaged = tmp_path / "damaged"

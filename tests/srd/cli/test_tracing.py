@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -16,19 +14,10 @@ from srd.proto.trace import ProbeSent
 from srd.qlog.errors import TraceError
 from srd.qlog.reader import TraceReader
 from srd.qlog.summary import PeerSummary, summarise
-from tests.srd.cli.processes import Process, assert_fails, command, long_file, receiver, srd
+from tests.srd.cli.processes import Called, Process, assert_fails, command, long_file, receiver, receives, srd
 from tests.srd.file_transfer.ends import digest_of
-from tests.srd.loopback import content
 
 SIZE = 3_000_000
-Command = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def file(inputs: Path) -> Path:
-    path = inputs / "a.bin"
-    path.write_bytes(content(SIZE, seed=8))
-    return path
 
 
 def whole(path: Path) -> tuple[TraceReader, dict[int, PeerSummary]]:
@@ -104,9 +93,7 @@ def test_tracing__an_attempt_that_failed(file: Path, tmp_path: Path) -> None:
 )
 def test_tracing__an_invalid_path_bad_flow(file: Path, output: Path, place: str, error: str) -> None:
     assert_fails(srd("send", str(file), "127.0.0.1:9", "--trace", place), status=1, error=error)
-    assert_fails(
-        srd("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "--trace", place), status=1, error=error
-    )
+    assert_fails(srd(*receives(output, "--trace", place)), status=1, error=error)
 
 
 def test_tracing__a_trace_that_breaks_does_not_break_the_transfer(file: Path, output: Path, tmp_path: Path) -> None:
@@ -123,7 +110,7 @@ def test_tracing__a_trace_that_breaks_does_not_break_the_transfer(file: Path, ou
     assert (output / "a.bin").read_bytes() == file.read_bytes()
 
 
-def test_tracing__a_file_to_send_is_not_overwritten_bad_flow(file: Path, inputs: Path, called: Command) -> None:
+def test_tracing__a_file_to_send_is_not_overwritten_bad_flow(file: Path, inputs: Path, called: Called) -> None:
     (inputs / "link").symlink_to(file)
     for name in ("a.bin", "link"):
         result = called("send", str(file), "127.0.0.1:9", "--trace", str(inputs / name))

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from srd.compare.errors import GridError
-from srd.compare.overrides import GridOverrides
+from srd.compare.overrides import overridden
 from srd.compare.traffic import File
 from tests.srd.compare.cases import FILE_GRID, GRID
 
 
 def test_choice__nothing_is_all() -> None:
-    assert GridOverrides().of(GRID) == GRID
+    assert overridden(GRID) == GRID
 
 
 def test_choice__in_the_grids_order() -> None:
-    chosen = GridOverrides(transports="mptcp, srd", conditions="dead", seeds=3).of(GRID)
+    chosen = overridden(GRID, transports="mptcp, srd", conditions="dead", seeds=3)
     assert (chosen.transports, list(chosen.conditions), chosen.seeds) == (("srd", "mptcp"), ["dead"], (1, 2, 3))
     assert (chosen.workloads, chosen.fabrics) == (GRID.workloads, GRID.fabrics)
 
@@ -25,26 +26,26 @@ def test_choice__in_the_grids_order() -> None:
 def test_choice__of_a_file(tmp_path: Path) -> None:
     own = tmp_path / "own.iso"
     own.write_bytes(b"abc")
-    assert GridOverrides(file=own).of(FILE_GRID).workloads == {"file": File(3, str(own))}
-    assert GridOverrides(size_bytes=2 << 20).of(FILE_GRID).workloads == {"file": File(2 << 20)}
+    assert overridden(FILE_GRID, file=own).workloads == {"file": File(3, str(own))}
+    assert overridden(FILE_GRID, size_bytes=2 << 20).workloads == {"file": File(2 << 20)}
 
 
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        (GridOverrides(conditions="clean,fog"), "--conditions: 'fog' is none of clean, dead"),
-        (GridOverrides(transports="quic"), "--transports: 'quic' is none of srd, cubic, bbr, mptcp"),
-        (GridOverrides(size_bytes=1 << 20, file=Path("x")), "--file, --size: give one of them"),
-        (GridOverrides(size_bytes=0), "--size: 0 is not between 1 and"),
-        (GridOverrides(file=Path("nowhere.iso")), "--file: nowhere.iso: No such file"),
+        ({"conditions": "clean,fog"}, "--conditions: 'fog' is none of clean, dead"),
+        ({"transports": "quic"}, "--transports: 'quic' is none of srd, cubic, bbr, mptcp"),
+        ({"size_bytes": 1 << 20, "file": Path("x")}, "--file, --size: give one of them"),
+        ({"size_bytes": 0}, "--size: 0 is not between 1 and"),
+        ({"file": Path("nowhere.iso")}, "--file: nowhere.iso: No such file"),
     ],
 )
-def test_choice__mistakes(choice: GridOverrides, message: str) -> None:
+def test_choice__mistakes(choice: dict[str, Any], message: str) -> None:
     with pytest.raises(GridError) as caught:
-        choice.of(FILE_GRID)
+        overridden(FILE_GRID, **choice)
     assert str(caught.value).startswith(message)
 
 
 def test_choice__a_file_for_nobody_is_a_mistake() -> None:
     with pytest.raises(GridError, match="--file, --size: no workload of a grid sends a file"):
-        GridOverrides(size_bytes=1 << 20).of(GRID)
+        overridden(GRID, size_bytes=1 << 20)

@@ -18,7 +18,7 @@ from srd.secure.key_log import KeyLog
 from tests.patience import PATIENCE_S
 from tests.srd.contrib.test_dissector_fields import compare
 from tests.srd.contrib.tshark import FIRST, Fields, Frame, dissect, write
-from tests.srd.loopback import PLAIN, SMALL, content, memory, receive, send
+from tests.srd.loopback import PLAIN, SMALL, carry, content, memory
 from tests.srd.lossy import HOST, Address, Relay, relay
 from tests.srd.proto.wire.test_fields import check
 from tests.srd.proto.wire.walk import walk
@@ -60,10 +60,8 @@ async def recorded(config: EndpointConfig) -> list[Frame]:
         there = await two.accept()
         for number, size in enumerate((0, 5, 9000, 300_000)):
             payload = content(size, seed=number)
-            assert await send(here, payload, immediate=number) == Status.OK
-            assert await receive(there) == payload
-            assert await send(there, payload) == Status.OK
-            assert await receive(here) == payload
+            await carry(here, there, payload, immediate=number)
+            await carry(there, here, payload)
         with memory(content(SIZE, seed=9)) as source, memory(bytes(SIZE)) as target:
             given = two.register(target, offset=0, length=SIZE, access=Access(7), peers=None)
             own = one.register(source, offset=0, length=SIZE, access=Access.LOCAL_WRITE, peers=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,9 @@ OFFER: dict[str, Any] = {
     "files_left": 0,
     "bytes_left": 0,
 }
+
+
+Ended = asyncio.Future[None]
 
 
 def offer_fields(*files: dict[str, Any], **changed: Any) -> dict[str, Any]:
@@ -80,19 +83,21 @@ class Record(Watcher):
         self.warnings.append(line)
 
 
+def into(directory: Path, *, overwrite: bool = False) -> TransferSessions:
+    return TransferSessions(Directory(directory, overwrite=overwrite))
+
+
 @asynccontextmanager
-async def ends(
-    output: Path,
+async def session(
+    sessions: TransferSessions,
     *,
-    overwrite: bool = False,
     mapped: bool = False,
     on_resume: Callable[[Offer], None] = lambda _: None,
     retry_for_s: int = 0,
 ) -> AsyncIterator[tuple[FileSender, Record]]:
     """Give a sender and the record of the receiver; when it ends, the receiver has ended, too."""
     async with pair(config=PLAIN if mapped else SMALL) as (_, _, here, there):
-        sender = FileSender(here, mapped=mapped, retry_for_s=retry_for_s)
-        sessions = TransferSessions(Directory(output, overwrite=overwrite))
+        sender = FileSender(here, mapped=mapped, retry_for_s=retry_for_s, sender=OFFER["sender"])
         record = Record(on_resume=on_resume)
         receiving = asyncio.ensure_future(FileReceiver(there, sessions=sessions, watcher=record).receive())
         try:
@@ -102,7 +107,45 @@ async def ends(
             await asyncio.wait([receiving], timeout=PATIENCE_S)
             await there.close()
             sender.close()
-            sessions.close()
+
+
+@asynccontextmanager
+async def ends(output: Path, *, overwrite: bool = False, **options: Any) -> AsyncIterator[tuple[FileSender, Record]]:
+    """Give the ends of a session that has its sessions to itself."""
+    with closing(into(output, overwrite=overwrite)) as sessions:
+        async with session(sessions, **options) as both:
+            yield both
+
+
+@asynccontextmanager
+async def scripted(sessions: TransferSessions) -> AsyncIterator[tuple[Peer, Ended, Record]]:
+    """Give (a scripted sender's peer, the receiver's future, its record); any number may share its sessions."""
+    async with pair() as (_, _, here, there):
+        record = Record()
+        future = asyncio.ensure_future(FileReceiver(there, sessions=sessions, watcher=record).receive())
+        try:
+            yield here, future, record
+        finally:
+            future.cancel()
+            await asyncio.gather(future, return_exceptions=True)
+            await there.close()
+
+
+@asynccontextmanager
+async def receiving(output: Path, *, overwrite: bool = False) -> AsyncIterator[tuple[Peer, Ended, Record]]:
+    with closing(into(output, overwrite=overwrite)) as sessions:
+        async with scripted(sessions) as ends:
+            yield ends
+
+
+async def result(future: Ended) -> None:
+    await asyncio.wait_for(future, timeout=PATIENCE_S)
+
+
+async def parted(sender: Peer, future: Ended) -> None:
+    """Close the sender, and wait for the receiver."""
+    await sender.close()
+    await result(future)
 
 
 async def send_control(peer: Peer, kind: str, **fields: object) -> None:
@@ -115,6 +158,31 @@ async def send_raw(peer: Peer, body: bytes) -> None:
 
 async def receive_control(peer: Peer) -> dict[str, Any]:
     return decode_untrusted(await receive(peer))
+
+
+async def answered(sender: Peer) -> dict[str, Any]:
+    """Return the answer for a file, or the message that is none."""
+    message = await receive_control(sender)
+    if message["kind"] != "answer":
+        return message
+    (only,) = message["files"]
+    return dict(only)
+
+
+async def all_answered(sender: Peer, count: int) -> dict[Any, Any]:
+    """Return the answers by file."""
+    found: dict[Any, Any] = {}
+    while len(found) < count:
+        message = await receive_control(sender)
+        assert message["kind"] == "answer", message
+        found |= {each["file"]: each for each in message["files"]}
+    return found
+
+
+async def begin(sender: Peer, /, *files: dict[str, Any], **changed: Any) -> Any:
+    """Offer files; return the answer for the only one, or for all by number."""
+    await send_control(sender, "offer", **offer_fields(*files, **changed))
+    return await answered(sender) if len(files) < 2 else await all_answered(sender, len(files))
 
 
 async def answer(peer: Peer, **fields: object) -> None:

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -76,22 +77,17 @@ def test_complete__in_any_order(
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["chunk first", "digest first"])
 def test_sabotage__a_flipped_byte_is_seen_by_the_chunk_digest_bad_flow(tmp_path: Path, *, is_first: bool) -> None:
-    payload = content(4 * CHUNK_BYTES, seed=3)
-    damaged = bytearray(payload)
+    payload, damaged = content(4 * CHUNK_BYTES, seed=3), bytearray(content(4 * CHUNK_BYTES, seed=3))
     damaged[2 * CHUNK_BYTES + 500] ^= 1
     with chunk_file(tmp_path, len(payload)) as file:
-        for index in range(4):
-            if not is_first:
-                file.announce(index, [digest(payload, index)])
-            if index == 2 and not is_first:
-                with pytest.raises(
-                    TransferInterruptedError, match=r"^a.bin: chunk 2 arrived damaged: its digests differ$"
-                ):
-                    file.put(index, chunk(damaged, index))
-                return
-            file.put(index, chunk(damaged, index))
+        steps = [
+            partial(file.put, 2, chunk(damaged, 2)),
+            partial(file.announce, 0, [digest(payload, index) for index in range(4)]),
+        ]
+        first, last = steps if is_first else reversed(steps)
+        first()
         with pytest.raises(TransferInterruptedError, match=r"^a.bin: chunk 2 arrived damaged: its digests differ$"):
-            file.announce(0, [digest(payload, index) for index in range(4)])
+            last()
 
 
 @pytest.mark.parametrize("file_hash", ["blake3", "sha256"])

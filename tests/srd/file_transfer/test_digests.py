@@ -28,15 +28,10 @@ def test_chunk_digest__pieces() -> None:
     assert chunk_digest([payload[:-1]]) != whole
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"), [("blake3", BLAKE3_OF_ABC), ("sha256", hashlib.sha256(b"abc").hexdigest())]
-)
-def test_file_digest__known(name: str, expected: str) -> None:
+@pytest.mark.parametrize("name", FILE_HASHES)
+def test_file_digest__known(name: str) -> None:
     digest = FileDigest(name)
     for piece in (b"a", b"", b"bc"):
         digest.update(memoryview(piece))
-    assert (digest.name, digest.hexdigest()) == (name, expected)
-
-
-def test_file_digest__of_every_hash_of_the_protocol() -> None:
-    assert [FileDigest(name).name for name in FILE_HASHES] == list(FILE_HASHES)
+    expected = {"blake3": BLAKE3_OF_ABC, "sha256": hashlib.sha256(b"abc").hexdigest()}
+    assert (digest.name, digest.hexdigest()) == (name, expected[name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from srd.file_transfer.leftovers import (
     part_path,
 )
 from srd.file_transfer.protocol import MAX_RETRY_S, Offer
+from tests.failing import refusing
 from tests.srd.file_transfer.ends import names
 
 ID = "0123456789abcdef" * 2
@@ -103,8 +105,5 @@ def test_open_locked__follows_no_link_bad_flow(tmp_path: Path) -> None:
 
 
 def test_open_locked__a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr("srd.file_transfer.leftovers.fcntl.flock", fail)
+    monkeypatch.setattr("srd.file_transfer.leftovers.fcntl.flock", refusing(errno.EOPNOTSUPP))
     os.close(open_locked(part_path(tmp_path, ID)))

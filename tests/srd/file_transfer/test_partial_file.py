@@ -22,14 +22,14 @@ from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.partial_file import PartialFile
 from srd.file_transfer.protocol import Offer
 from srd.file_transfer.tree import DirectoryTree
+from tests.failing import refusing
 from tests.srd.file_transfer.ends import digest_of, names
 
 CHUNK_BYTES = 1024
-SEED = 31
 
 
-def content(size: int, *, seed: int = SEED) -> bytes:
-    return random.Random(seed).randbytes(size)
+def content(size: int) -> bytes:
+    return random.Random(31).randbytes(size)
 
 
 def views_of(payload: bytes, *, pieces: int = 1) -> list[memoryview]:
@@ -217,23 +217,17 @@ def test_put__a_disk_that_fills_up_bad_flow(tiny: Path, monkeypatch: pytest.Monk
 def test_finish__a_disk_that_fails_at_the_end_bad_flow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(5, "Input/output error")
-
     store = stored(tmp_path, b"one")
-    monkeypatch.setattr(os, call, fail)
+    monkeypatch.setattr(os, call, refusing(errno.EIO))
     with pytest.raises(TransferError, match=r"^a.bin: cannot be kept at the receiver: Input/output error$"):
         finish(store, digest=digest_of(b"one"))
     assert names(tmp_path) == []
 
 
 def test_put__a_disk_that_cannot_be_read_back_bad_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> bytes:
-        raise OSError(5, "Input/output error")
-
     store = opened(tmp_path, offer(2 * CHUNK_BYTES))
     store.put(1, views_of(bytes(CHUNK_BYTES)))
-    monkeypatch.setattr(os, "pread", fail)
+    monkeypatch.setattr(os, "pread", refusing(errno.EIO))
     with pytest.raises(TransferError, match="Input/output error"):
         store.put(0, views_of(bytes(CHUNK_BYTES)))
     store.abort()
@@ -243,14 +237,19 @@ def test_put__a_disk_that_cannot_be_read_back_bad_flow(tmp_path: Path, monkeypat
 # -- leftovers ------------------------------------------------------------------------------------------------------
 
 
+def left(directory: Path, payload: bytes, *indices: int) -> Offer:
+    """Leave a file with some of its chunks; return what it was offered as."""
+    what = offer(len(payload), retry_for_s=60)
+    store = opened(directory, what)
+    for index in indices:
+        put(store, payload, index)
+    store.leave()
+    return what
+
+
 def test_open__resumes_after_the_verified_chunks(tmp_path: Path) -> None:
     payload = content(5 * CHUNK_BYTES - 9)
-    what = offer(len(payload), retry_for_s=60)
-    first = opened(tmp_path, what)
-    for index in (0, 1, 4):
-        put(first, payload, index)
-    first.leave()
-    second = opened(tmp_path, what)
+    second = opened(tmp_path, left(tmp_path, payload, 0, 1, 4))
     assert (second.resumed_chunks, second.resumed_beyond) == (2, [(4, 1)])
     for index in (3, 2):
         put(second, payload, index)
@@ -261,11 +260,7 @@ def test_open__resumes_after_the_verified_chunks(tmp_path: Path) -> None:
 
 def test_open__chunks_that_changed_are_not_verified(tmp_path: Path) -> None:
     payload = content(3 * CHUNK_BYTES)
-    what = offer(len(payload), retry_for_s=60)
-    first = opened(tmp_path, what)
-    for index in range(3):
-        put(first, payload, index)
-    first.leave()
+    what = left(tmp_path, payload, 0, 1, 2)
     (part,) = tmp_path.glob("*.part")
     with part.open("r+b") as file:
         file.seek(CHUNK_BYTES + 3)
@@ -279,12 +274,7 @@ def test_open__chunks_that_changed_are_not_verified(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("changed", [{"name": "b.bin"}, {"size": 3 * CHUNK_BYTES - 1}, {"chunk_bytes": 2048}], ids=str)
 def test_open__another_file_of_the_same_transfer_restarts(tmp_path: Path, changed: dict[str, Any]) -> None:
-    payload = content(3 * CHUNK_BYTES)
-    what = offer(len(payload), retry_for_s=60)
-    first = opened(tmp_path, what)
-    put(first, payload, 0)
-    first.leave()
-    second = opened(tmp_path, replace(what, **changed))
+    second = opened(tmp_path, replace(left(tmp_path, content(3 * CHUNK_BYTES), 0), **changed))
     assert second.resumed_chunks == 0
     second.abort()
     assert names(tmp_path) == []
@@ -301,14 +291,11 @@ def test_open__two_of_one_transfer_at_a_time_bad_flow(tmp_path: Path) -> None:
 
 
 def test_open__reading_back_can_be_stopped(tmp_path: Path) -> None:
-    payload = content(3 * CHUNK_BYTES)
-    what = offer(len(payload), retry_for_s=60)
-    first = opened(tmp_path, what)
-    put(first, payload, 0)
-    first.leave()
     stop = threading.Event()
     stop.set()
-    store = PartialFile(DirectoryTree(tmp_path), what, overwrite=False, stop=stop)
+    store = PartialFile(
+        DirectoryTree(tmp_path), left(tmp_path, content(3 * CHUNK_BYTES), 0), overwrite=False, stop=stop
+    )
     with pytest.raises(TransferInterruptedError):
         store.open()
     store.leave()
@@ -316,10 +303,7 @@ def test_open__reading_back_can_be_stopped(tmp_path: Path) -> None:
 
 
 def test_open__too_many_open_files_may_be_retried_bad_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> int:
-        raise OSError(24, "Too many open files")
-
-    monkeypatch.setattr(os, "open", fail)
+    monkeypatch.setattr(os, "open", refusing(errno.EMFILE))
     with pytest.raises(TransferInterruptedError, match="cannot take it now: Too many open files"):
         PartialFile(DirectoryTree(tmp_path), offer(10), overwrite=False).open()
 
@@ -347,11 +331,8 @@ def test_finish__needs_no_further_descriptor(tmp_path: Path) -> None:
 def test_finish__a_verified_file_is_a_success_though_its_part_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
     store = stored(tmp_path, b"one")
-    monkeypatch.setattr(Path, "unlink", fail)
+    monkeypatch.setattr(Path, "unlink", refusing(errno.EPERM))
     assert finish(store, digest=digest_of(b"one")) == digest_of(b"one")
     assert (tmp_path / "a.bin").read_bytes() == b"one"
     assert "cannot be removed" in store.unremoved

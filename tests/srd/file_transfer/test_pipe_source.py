@@ -62,13 +62,6 @@ def test_read__to_the_end() -> None:
         assert source.digest.hexdigest() == blake3(payload).hexdigest()
 
 
-def test_read__empty() -> None:
-    with piped() as (source, writing):
-        os.close(writing)
-        assert read(source, 0) is None
-        assert (source.chunks, source.size) == (0, 0)
-
-
 def test_read__a_slow_writer_does_not_wait_for_a_full_chunk() -> None:
     with piped() as (source, writing):
         os.write(writing, b"a line\n")

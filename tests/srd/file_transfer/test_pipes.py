@@ -6,21 +6,19 @@ import asyncio
 import os
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from srd.errors import PeerError
-from srd.file_transfer.directory import Directory
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.outgoing import OutgoingFile
 from srd.file_transfer.pipe_source import PipeSource
 from srd.file_transfer.protocol import CHUNK_BYTES, MAX_PIPE_CHUNKS, PIPE_WINDOW, Offer
 from srd.file_transfer.read_ahead import BATCHES
-from srd.file_transfer.receiving import FileReceiver
 from srd.file_transfer.sending import FileEnd, FileSender, SentFile
 from srd.file_transfer.sessions import TransferSessions
 from srd.file_transfer.standard_output import StandardOutput
@@ -29,17 +27,22 @@ from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S, until
 from tests.srd.file_transfer.ends import (
     TRANSFER,
-    Record,
     answer,
+    answered,
+    begin,
     digest_of,
     end,
+    ends,
     file_of,
     names,
-    offer_fields,
+    parted,
     put,
     put_file,
     receive_control,
+    receiving,
+    scripted,
     send_control,
+    session,
 )
 from tests.srd.loopback import content, pair
 
@@ -81,15 +84,17 @@ class Reader:
 
 
 @contextmanager
-def standard_output(*, is_open: bool = True) -> Iterator[tuple[StandardOutput, Reader]]:
-    """Give a pipe as standard output, which is closed behind the block, and its reader."""
+def standard_output(*, is_open: bool = True) -> Iterator[tuple[TransferSessions, Reader]]:
+    """Give what receives to a pipe as standard output, which is closed behind the block, and the pipe's reader."""
     reading, writing = os.pipe()
     place, reader = StandardOutput(writing), Reader(reading, is_open=is_open)
+    sessions = TransferSessions(place)
     try:
-        yield place, reader
+        yield sessions, reader
     finally:
         reader.gate.set()
         place.stop()
+        sessions.close()
         os.close(writing)
 
 
@@ -124,20 +129,6 @@ def outgoing(
         writer.join(PATIENCE_S)
 
 
-@asynccontextmanager
-async def session(sessions: TransferSessions, *, retry_for_s: int = 0) -> AsyncIterator[tuple[FileSender, Record]]:
-    async with pair() as (_, _, here, there):
-        sender, record = FileSender(here, retry_for_s=retry_for_s, sender="5" * 32), Record()
-        receiving = asyncio.ensure_future(FileReceiver(there, sessions=sessions, watcher=record).receive())
-        try:
-            yield sender, record
-        finally:
-            await here.close()
-            await asyncio.wait([receiving], timeout=PATIENCE_S)
-            await there.close()
-            sender.close()
-
-
 def read_chunks(file: OutgoingFile) -> int:
     return 0 if file.source is None else file.source.hashed_chunks
 
@@ -152,26 +143,6 @@ async def send(sender: FileSender, *files: OutgoingFile) -> list[FileEnd]:
         sender.send_all(files, on_end=lambda _, outcome: outcomes.append(outcome)), timeout=PATIENCE_S
     )
     return outcomes
-
-
-@asynccontextmanager
-async def scripted(sessions: TransferSessions) -> AsyncIterator[tuple[Peer, Record]]:
-    """Give a scripted sender's peer."""
-    async with pair() as (_, _, here, there):
-        record = Record()
-        future = asyncio.ensure_future(FileReceiver(there, sessions=sessions, watcher=record).receive())
-        try:
-            yield here, record
-        finally:
-            await here.close()
-            await asyncio.wait([future], timeout=PATIENCE_S)
-            await there.close()
-            sessions.close()
-
-
-async def begin(sender: Peer, *files: dict[str, Any], **changed: Any) -> dict[str, Any]:
-    await send_control(sender, "offer", **offer_fields(*files, **changed))
-    return await receive_control(sender)
 
 
 async def finish(sender: Peer, payload: bytes, *, chunks: int) -> None:
@@ -193,9 +164,8 @@ async def last_answer(sender: Peer) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, CHUNK_BYTES, 3 * CHUNK_BYTES + 7, (PIPE_WINDOW + 9) * CHUNK_BYTES])
-async def test_pipe__into_a_directory(output: Path, size_bytes: int) -> None:
+async def test_pipe__into_a_directory(sessions: TransferSessions, output: Path, size_bytes: int) -> None:
     payload = content(size_bytes, seed=1)
-    sessions = TransferSessions(Directory(output, overwrite=False))
     async with session(sessions) as (sender, record):
         with outgoing(payload, name="sub/a.tar") as (file, _):
             assert await send(sender, file) == [SentFile("sub/a.tar", size_bytes, "blake3", digest_of(payload))]
@@ -203,15 +173,13 @@ async def test_pipe__into_a_directory(output: Path, size_bytes: int) -> None:
     assert (received.size, received.digest, received.path) == (size_bytes, digest_of(payload), output / "sub/a.tar")
     assert (output / "sub/a.tar").read_bytes() == payload
     assert (names(output), record.done) == (["sub"], 1)
-    sessions.close()
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, 3 * CHUNK_BYTES + 7, (PIPE_WINDOW + 9) * CHUNK_BYTES])
 @pytest.mark.parametrize("is_pipe", [True, False])
 async def test_standard_output__takes_a_pipe_or_a_file(tmp_path: Path, size_bytes: int, *, is_pipe: bool) -> None:
     payload = content(size_bytes, seed=1)
-    with standard_output() as (place, reader):
-        sessions = TransferSessions(place)
+    with standard_output() as (sessions, reader):
         async with session(sessions) as (sender, record):
             if is_pipe:
                 with outgoing(payload) as (file, _):
@@ -220,13 +188,13 @@ async def test_standard_output__takes_a_pipe_or_a_file(tmp_path: Path, size_byte
                 await sender.send(file_of(tmp_path, size_bytes, seed=1))
         (received,) = record.received
         assert (received.size, received.digest, received.path) == (size_bytes, digest_of(payload), None)
-        sessions.close()
     assert reader.all() == payload
 
 
-async def test_pipe__is_sent_after_files_and_directories(tmp_path: Path, output: Path) -> None:
+async def test_pipe__is_sent_after_files_and_directories(
+    tmp_path: Path, sessions: TransferSessions, output: Path
+) -> None:
     path = file_of(tmp_path, 2 * CHUNK_BYTES + 1)
-    sessions = TransferSessions(Directory(output, overwrite=False))
     async with session(sessions) as (sender, record):
         with outgoing(b"abc", name="b") as (pipe, _):
             file, directory = OutgoingFile(path, "d/a.bin", transfer="1" * 32), OutgoingFile(tmp_path, "d")
@@ -234,13 +202,11 @@ async def test_pipe__is_sent_after_files_and_directories(tmp_path: Path, output:
             assert [outcome.name for outcome in outcomes if isinstance(outcome, SentFile)] == ["d/a.bin", "d", "b"]
     assert record.done == 1
     assert ((output / "b").read_bytes(), (output / "d/a.bin").read_bytes()) == (b"abc", path.read_bytes())
-    sessions.close()
 
 
 async def test_pipe__a_line_arrives_while_it_is_open() -> None:
     """Nothing waits for a full chunk."""
-    with standard_output() as (place, reader), outgoing() as (file, write):
-        sessions = TransferSessions(place)
+    with standard_output() as (sessions, reader), outgoing() as (file, write):
         async with session(sessions) as (sender, _):
             sending = asyncio.ensure_future(send(sender, file))
             for number in range(1, 4):
@@ -248,7 +214,6 @@ async def test_pipe__a_line_arrives_while_it_is_open() -> None:
                 await asyncio.to_thread(reader.wait_for, number * 7)
             write(b"")
             assert isinstance((await sending)[0], SentFile)
-        sessions.close()
     assert reader.all() == b"a line\n" * 3
 
 
@@ -266,8 +231,7 @@ async def test_standard_output__a_reader_that_pauses_holds_the_sender_up(monkeyp
 
     monkeypatch.setattr(FileSender, "_post", watched)
     payload = content(2 * PIPE_WINDOW * CHUNK_BYTES, seed=2)
-    with standard_output(is_open=False) as (place, reader), outgoing(payload) as (file, _):
-        sessions = TransferSessions(place)
+    with standard_output(is_open=False) as (sessions, reader), outgoing(payload) as (file, _):
         async with session(sessions) as (sender, _):
             sending = asyncio.ensure_future(send(sender, file))
             await until(lambda: read_chunks(file) > PIPE_WINDOW + BATCHES)
@@ -275,23 +239,19 @@ async def test_standard_output__a_reader_that_pauses_holds_the_sender_up(monkeyp
             assert file.source.hashed_chunks == PIPE_WINDOW + BATCHES + 1
             reader.gate.set()
             assert isinstance((await sending)[0], SentFile)
-        sessions.close()
     assert reader.all() == payload
     assert max(beyond) < PIPE_WINDOW
 
 
 async def test_standard_output__a_reader_that_leaves_bad_flow() -> None:
     reading, writing = os.pipe()
-    place = StandardOutput(writing)
     os.close(reading)
-    sessions = TransferSessions(place)
-    async with session(sessions, retry_for_s=60) as (sender, record):
-        with outgoing(b"abc") as (file, _):
+    with closing(TransferSessions(StandardOutput(writing))) as sessions, outgoing(b"abc") as (file, _):
+        async with session(sessions, retry_for_s=60) as (sender, record):
             (outcome,) = await send(sender, file)
     assert str(outcome) == "the receiver's standard output was closed by its reader"
     assert not isinstance(outcome, TransferInterruptedError)
     assert [(str(error), is_kept) for _, error, is_kept in record.failures] == [(str(outcome), False)]
-    sessions.close()
     os.close(writing)
 
 
@@ -307,73 +267,58 @@ async def interrupted(sender: FileSender, sending: asyncio.Future[list[FileEnd]]
 
 
 @pytest.mark.parametrize("has_directory", [True, False])
-async def test_pipe__the_next_attempt_resumes(output: Path, *, has_directory: bool) -> None:
+async def test_pipe__the_next_attempt_resumes(sessions: TransferSessions, output: Path, *, has_directory: bool) -> None:
     """What was taken is not sent again; what was read and not taken is."""
     payload = content(9 * CHUNK_BYTES + 5, seed=4)
-    with standard_output() as (out, reader), outgoing(name="a.tar") as (file, write):
-        sessions = TransferSessions(Directory(output, overwrite=False) if has_directory else out)
-        async with session(sessions, retry_for_s=60) as (sender, record):
+    with standard_output() as (to_reader, reader), outgoing(name="a.tar") as (file, write):
+        place = sessions if has_directory else to_reader
+        async with session(place, retry_for_s=60) as (sender, record):
             sending = asyncio.ensure_future(send(sender, file))
             write(payload[: 5 * CHUNK_BYTES])
             await until(lambda: file.acked_bytes == 5 * CHUNK_BYTES)
             await interrupted(sender, sending)
         assert [is_kept for _, files in record.lost for _, is_kept in files] == [True]
-        async with session(sessions, retry_for_s=60) as (sender, record):
+        async with session(place, retry_for_s=60) as (sender, record):
             write(payload[5 * CHUNK_BYTES :])
             write(b"")
             assert await send(sender, file) == [SentFile("a.tar", len(payload), "blake3", digest_of(payload))]
         assert [resumed_bytes for _, resumed_bytes in record.resumed] == [5 * CHUNK_BYTES]
-        sessions.close()
     assert (output / "a.tar").read_bytes() == payload if has_directory else reader.all() == payload
     assert names(output) == (["a.tar"] if has_directory else [])
 
 
 async def test_pipe__a_restarted_receiver_has_lost_it_bad_flow(output: Path) -> None:
     with outgoing(name="a.tar") as (file, write):
-        for number in range(2):
-            sessions = TransferSessions(Directory(output, overwrite=False))
-            async with session(sessions, retry_for_s=60) as (sender, _):
-                sending = asyncio.ensure_future(send(sender, file))
-                if number:
-                    (outcome,) = await sending
-                    assert str(outcome) == (
-                        "-: the receiver has lost what it had, and standard input cannot be read again"
-                    )
-                    break
-                write(bytes(PIPE_WINDOW * CHUNK_BYTES))
-                await until(lambda: taken_chunks(file) > 0)
-                await interrupted(sender, sending)
-            sessions.close()
-            assert names(output) == []
-        sessions.close()
+        async with ends(output, retry_for_s=60) as (sender, _):
+            sending = asyncio.ensure_future(send(sender, file))
+            write(bytes(PIPE_WINDOW * CHUNK_BYTES))
+            await until(lambda: taken_chunks(file) > 0)
+            await interrupted(sender, sending)
+        assert names(output) == []
+        async with ends(output, retry_for_s=60) as (sender, _):
+            (outcome,) = await send(sender, file)
+        assert str(outcome) == "-: the receiver has lost what it had, and standard input cannot be read again"
         write(b"")
 
 
-async def test_pipe__a_received_one_is_confirmed_again(output: Path) -> None:
+async def test_pipe__a_received_one_is_confirmed_again(sessions: TransferSessions, output: Path) -> None:
     """The sender lost its peer before the answer."""
-    sessions = TransferSessions(Directory(output, overwrite=False))
     for chunks_there in (0, 5):
-        async with pair() as (_, _, sender, there):
-            record = Record()
-            future = asyncio.ensure_future(FileReceiver(there, sessions=sessions, watcher=record).receive())
+        async with scripted(sessions) as (sender, future, record):
             accepted = await begin(sender, NAMED, chunk_bytes=1024)
-            assert accepted["files"] == [{"file": 0, "chunks": chunks_there, "in_order": True}]
+            assert accepted == {"file": 0, "chunks": chunks_there, "in_order": True}
             if not chunks_there:
                 await put_file(sender, FIVE, chunk_bytes=1024)
             await finish(sender, FIVE, chunks=5)
             assert await last_answer(sender) == {"file": 0, "digest": digest_of(FIVE)}
-            await sender.close()
-            await asyncio.wait_for(future, PATIENCE_S)
+            await parted(sender, future)
             assert record.failures == []
-            await there.close()
     assert (output / "a.tar").read_bytes() == FIVE
     assert names(output) == ["a.tar"]
-    sessions.close()
 
 
-async def test_expire__of_a_pipe_removes_it(output: Path) -> None:
-    sessions = TransferSessions(Directory(output, overwrite=False))
-    async with scripted(sessions) as (sender, record):
+async def test_expire__of_a_pipe_removes_it(sessions: TransferSessions, output: Path) -> None:
+    async with scripted(sessions) as (sender, _, record):
         await begin(sender, NAMED, chunk_bytes=1024, retry_for_s=60)
         await put_file(sender, FIVE, chunk_bytes=1024, indices=[0])
         await send_control(sender, "abort", reason="a chunk failed", again=True)
@@ -391,17 +336,19 @@ async def test_expire__of_a_pipe_removes_it(output: Path) -> None:
 # -- senders that lie -----------------------------------------------------------------------------------------------
 
 
-async def test_pipe__without_a_name_is_refused_with_the_remedy_bad_flow(output: Path) -> None:
-    async with scripted(TransferSessions(Directory(output, overwrite=False))) as (sender, record):
-        (refused,) = (await begin(sender, PIPE))["files"]
+async def test_pipe__without_a_name_is_refused_with_the_remedy_bad_flow(
+    sessions: TransferSessions, output: Path
+) -> None:
+    async with scripted(sessions) as (sender, _, record):
+        refused = await begin(sender, PIPE)
         assert refused["reason"].endswith("needs a name in the receiver's directory: add --name NAME to srd send")
         assert len(record.failures) == 1
     assert names(output) == []
 
 
 async def test_standard_output__two_files_are_refused_with_the_remedy_bad_flow() -> None:
-    with standard_output() as (place, reader):
-        async with scripted(TransferSessions(place)) as (sender, record):
+    with standard_output() as (sessions, reader):
+        async with scripted(sessions) as (sender, _, record):
             refused = await begin(sender, files_left=1)
             assert (refused["kind"], refused["again"]) == ("refuse", False)
             assert "takes one file; send an archive: tar c DIRECTORY | srd send - HOST" in refused["reason"]
@@ -410,12 +357,12 @@ async def test_standard_output__two_files_are_refused_with_the_remedy_bad_flow()
 
 
 async def test_standard_output__a_file_of_one_chunk_without_its_digest_is_not_written_bad_flow() -> None:
-    with standard_output() as (place, reader):
-        async with scripted(TransferSessions(place)) as (sender, _):
+    with standard_output() as (sessions, reader):
+        async with scripted(sessions) as (sender, future, _):
             await begin(sender, size=3)
             await put(sender, b"abc", index=0)
             await end(sender, b"abc")
-            await sender.close()
+            await parted(sender, future)
     assert reader.all() == b""
 
 
@@ -429,33 +376,34 @@ async def test_standard_output__a_file_of_one_chunk_without_its_digest_is_not_wr
     ],
 )
 async def test_pipe__a_wrong_end_bad_flow(output: Path, chunks: int | None, digest: str, reason: str) -> None:
-    async with scripted(TransferSessions(Directory(output, overwrite=False))) as (sender, _):
+    async with receiving(output) as (sender, future, _):
         await begin(sender, NAMED, chunk_bytes=1024)
         await put_file(sender, FIVE, chunk_bytes=1024)
-        taken = 0
-        while taken < 3:
-            (each,) = (await receive_control(sender))["files"]
-            taken = each["taken"]
+        while (await answered(sender))["taken"] < 3:
+            pass
         await send_control(sender, "end", files=[{"file": 0, "digest": digest, "chunks": chunks}])
         assert reason in (await last_answer(sender))["reason"]
+        await parted(sender, future)
     assert names(output) == []
 
 
 async def test_pipe__ends_twice_bad_flow(output: Path) -> None:
-    async with scripted(TransferSessions(Directory(output, overwrite=False))) as (sender, _):
+    async with receiving(output) as (sender, future, _):
         await begin(sender, NAMED, chunk_bytes=1024)
         for _ in range(2):
             await finish(sender, FIVE, chunks=5)
         refused = await last_answer(sender)
         assert (refused["kind"], "twice" in refused["reason"]) == ("refuse", True)
+        await parted(sender, future)
     assert names(output) == []
 
 
 async def test_pipe__a_file_after_it_bad_flow(output: Path) -> None:
-    async with scripted(TransferSessions(Directory(output, overwrite=False))) as (sender, _):
+    async with receiving(output) as (sender, future, _):
         await begin(sender, NAMED)
         refused = await begin(sender, {**NAMED, "transfer": "1" * 32})
         assert (refused["kind"], refused["reason"]) == ("refuse", "a file after a pipe was offered")
+        await parted(sender, future)
     assert names(output) == []
 
 
@@ -504,11 +452,9 @@ async def test_send__a_peer_that_is_lost_while_the_pipe_is_silent_bad_flow() -> 
 
 
 def test_inbox__keeps_a_limited_number() -> None:
-    with standard_output() as (place, _):
-        sessions = TransferSessions(place)
+    with standard_output() as (sessions, _):
         offers = [Offer("-", 0, 1024, f"{number:032x}", is_pipe=True) for number in range(100)]
-        store = place.store(offers[0], stop=threading.Event())
+        store = sessions.place.store(offers[0], stop=threading.Event())
         for offer in offers:
             sessions.keep(offer, store)
         assert list(sessions._kept) == [offer.transfer for offer in offers[-64:]]
-        sessions.slots.close()

@@ -10,20 +10,17 @@ import pytest
 
 from srd.file_transfer import partial_file as module
 from srd.file_transfer.partial_file import publish
+from tests.failing import refusing
 from tests.srd.file_transfer.ends import names
 
 
 @pytest.fixture(params=["link", "rename", "neither"])
 def file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A file system with hard links, with renameat2 only, or with neither."""
-
-    def fail(code: int) -> None:
-        raise OSError(code, os.strerror(code))
-
     if request.param != "link":
-        monkeypatch.setattr(os, "link", lambda *_, **__: fail(errno.EPERM))
+        monkeypatch.setattr(os, "link", refusing(errno.EPERM))
     if request.param == "neither":
-        monkeypatch.setattr(module, "rename_noreplace", lambda *_, **__: fail(errno.EINVAL))
+        monkeypatch.setattr(module, "rename_noreplace", refusing(errno.EINVAL))
     return str(request.param)
 
 
@@ -56,10 +53,7 @@ def test_publish__replaces_nothing_bad_flow(tmp_path: Path) -> None:
 
 
 def test_publish__a_disk_that_fails_bad_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(os, "link", fail)
+    monkeypatch.setattr(os, "link", refusing(errno.EIO))
     (tmp_path / "partial").write_bytes(b"new")
     with pytest.raises(OSError, match="Input/output error"):
         publish_in(tmp_path)

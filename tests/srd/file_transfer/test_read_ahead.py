@@ -17,6 +17,7 @@ from srd.file_transfer.read_ahead import BATCH, BATCHES, SLOTS, ReadAhead
 from srd.file_transfer.source_file import SourceFile
 from srd.file_transfer.worker import start_worker
 from srd.notify import Notify
+from tests.failing import failing
 from tests.patience import PATIENCE_S
 from tests.srd.file_transfer.ends import file_of
 
@@ -80,13 +81,10 @@ async def test_next__waits_for_slots(tmp_path: Path) -> None:
 
 
 async def test_next__what_check_raises_ends_the_wait(tmp_path: Path) -> None:
-    def fail() -> None:
-        raise TransferError("a chunk failed")
-
     async with reading(file_of(tmp_path, CHUNK_BYTES)) as (ahead, source):
         ahead.begin(source, first=0)
         with pytest.raises(TransferError, match="a chunk failed"):
-            await ahead.next(fail)
+            await ahead.next(failing(TransferError("a chunk failed")))
 
 
 async def test_next__a_file_that_shrinks_gives_its_slots_back_bad_flow(tmp_path: Path) -> None:

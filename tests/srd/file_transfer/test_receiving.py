@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import json
 import logging
 import os
 import stat
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,78 +26,47 @@ from srd.file_transfer.protocol import CHUNK_BYTES, MAX_FILES
 from srd.file_transfer.receiving import FileReceiver
 from srd.file_transfer.sessions import NotStartedError, TransferSessions
 from srd.peer import Peer
+from tests.failing import failing, refusing
 from tests.patience import PATIENCE_S
 from tests.srd.file_transfer.ends import (
+    Ended,
     Record,
+    all_answered,
+    answered,
+    begin,
     digest_of,
     end,
+    into,
     names,
     offer_fields,
+    parted,
     put,
     put_file,
     receive_control,
+    receiving,
+    result,
+    scripted,
     send_control,
     send_raw,
 )
 from tests.srd.loopback import content, open_files, pair
 
 PAYLOAD = content(3000, seed=51)
-Ended = asyncio.Future[None]
+Step = Callable[[Peer], Awaitable[None]]
 
 
-@asynccontextmanager
-async def sharing(sessions: TransferSessions) -> AsyncIterator[tuple[Peer, Ended, Record]]:
-    """Give (a scripted sender's peer, the receiver's future, its record); any number may share its sessions."""
-    async with pair() as (_, _, here, there):
-        record = Record()
-        future = asyncio.ensure_future(FileReceiver(there, sessions=sessions, watcher=record).receive())
-        try:
-            yield here, future, record
-        finally:
-            future.cancel()
-            await asyncio.gather(future, return_exceptions=True)
-            await there.close()
+def says(kind: str, **fields: Any) -> Step:
+    return partial(send_control, kind=kind, **fields)
 
 
-@asynccontextmanager
-async def receiving(output: Path, *, overwrite: bool = False) -> AsyncIterator[tuple[Peer, Ended, Record]]:
-    sessions = TransferSessions(Directory(output, overwrite=overwrite))
-    async with sharing(sessions) as ends:
-        yield ends
-    sessions.close()
+def puts(payload: bytes, *, index: int = 0) -> Step:
+    return partial(put, payload=payload, index=index)
 
 
-async def result(future: Ended) -> None:
-    await asyncio.wait_for(future, timeout=PATIENCE_S)
-
-
-async def parted(sender: Peer, future: Ended) -> None:
-    """Close the sender, and wait for the receiver."""
-    await sender.close()
-    await result(future)
-
-
-async def begin(sender: Peer, /, *files: dict[str, Any], **changed: Any) -> Any:
-    """Offer files; return the answer for the only one, or for all by number."""
-    await send_control(sender, "offer", **offer_fields(*files, **changed))
-    return await answered(sender) if len(files) < 2 else await all_answered(sender, len(files))
-
-
-async def answered(sender: Peer) -> dict[str, Any]:
-    message = await receive_control(sender)
-    if message["kind"] != "answer":
-        return message
-    (only,) = message["files"]
-    return dict(only)
-
-
-async def all_answered(sender: Peer, count: int) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
-    while len(found) < count:
-        message = await receive_control(sender)
-        assert message["kind"] == "answer", message
-        found |= {each["file"]: each for each in message["files"]}
-    return found
+def says_hash(digest: str) -> Step:
+    """The end of the file, with a text of any length."""
+    message = {"kind": "end", "files": [{"file": 0, "digest": digest}]}
+    return partial(send_raw, body=json.dumps(message, ensure_ascii=False).encode())
 
 
 def file(number: int, size: int = 10, **more: Any) -> dict[str, Any]:
@@ -201,16 +171,12 @@ async def test_receive__a_tree_with_modes_and_times(output: Path) -> None:
         assert (stat.S_IMODE(found.st_mode), found.st_mtime_ns) == (mode, then)
 
 
-def refuse(*_: object, **__: object) -> None:
-    raise PermissionError(1, "Operation not permitted")
-
-
 async def test_receive__what_a_file_system_does_not_keep_is_said_once_and_fails_nothing(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on CIFS, FAT, NFS with all_squash and some of FUSE; CIFS does not sync directories either."""
-    monkeypatch.setattr(os, "fchmod", refuse)
-    monkeypatch.setattr(os, "utime", refuse)
+    monkeypatch.setattr(os, "fchmod", refusing(errno.EPERM))
+    monkeypatch.setattr(os, "utime", refusing(errno.EPERM))
     sync = os.fsync
 
     def sync_files(fd: int) -> None:
@@ -239,7 +205,7 @@ async def test_receive__what_a_file_system_does_not_keep_is_said_once_and_fails_
 async def test_receive__of_a_directory_what_is_not_kept_is_said_too(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "fchmod", refuse)
+    monkeypatch.setattr(os, "fchmod", refusing(errno.EPERM))
     async with receiving(output) as (sender, _, record):
         for number, name in enumerate(("d", "e")):
             answer = await begin(sender, {"name": name, "directory": True, "mode": 0o750, "mtime_ns": 10**18})
@@ -378,59 +344,44 @@ async def fails(output: Path, sender: Peer, future: Ended, record: Record, *, re
     assert names(output) == []
 
 
-async def test_receive__wrong_hash_bad_flow(output: Path) -> None:
+TWO_CHUNKS = {"size": 2048, "chunk_bytes": 1024}
+
+
+@pytest.mark.parametrize(
+    ("offered", "steps", "reason"),
+    [
+        pytest.param({}, [puts(PAYLOAD), says_hash("0" * 64)], f"BLAKE3 is {digest_of(PAYLOAD)}", id="wrong hash"),
+        # Twelve bytes of JSON for each character: the reply that quotes it must still fit.
+        pytest.param({}, [puts(PAYLOAD), says_hash("\U0001f389" * 2000)], "^[^\n\x1b]*$", id="long hash"),
+        pytest.param({}, [puts(PAYLOAD), says_hash("\n\x1b[2J" * 100)], "^[^\n\x1b]*$", id="hash of many lines"),
+        *[
+            pytest.param({}, [puts(bytes(size)), says_hash(digest_of(PAYLOAD))], f"chunk 0 of {size} bytes is not part")
+            for size in (2999, 3001, 0)
+        ],
+        pytest.param(TWO_CHUNKS, [puts(bytes(1024))] * 2, "chunk 0 came twice", id="a chunk twice"),
+        pytest.param(
+            TWO_CHUNKS,
+            [puts(bytes(1024), index=1), says("hashes", first=1, digests=["0" * 32])],
+            "chunk 1 arrived damaged",
+            id="a damaged chunk",
+        ),
+    ],
+)
+async def test_receive__a_file_that_fails_bad_flow(
+    output: Path, offered: dict[str, Any], steps: list[Step], reason: str
+) -> None:
     async with receiving(output) as (sender, future, record):
-        await begin(sender)
-        await put(sender, PAYLOAD, index=0)
-        await send_control(sender, "end", files=[{"file": 0, "digest": "0" * 64}])
-        await fails(output, sender, future, record, reason=f"BLAKE3 is {digest_of(PAYLOAD)}")
-
-
-@pytest.mark.parametrize("text", ["\U0001f389" * 2000, "\n\x1b[2J" * 100])
-async def test_receive__a_long_hash_bad_flow(output: Path, text: str) -> None:
-    """Twelve bytes of JSON for each character: the reply that quotes it must still fit."""
-    body = json.dumps({"kind": "end", "files": [{"file": 0, "digest": text}]}, ensure_ascii=False).encode()
-    async with receiving(output) as (sender, future, record):
-        await begin(sender)
-        await put(sender, PAYLOAD, index=0)
-        await send_raw(sender, body)
-        await fails(output, sender, future, record, reason="^[^\n\x1b]*$")
-
-
-@pytest.mark.parametrize("size_bytes", [2999, 3001, 0])
-async def test_receive__chunks_that_do_not_fit_bad_flow(output: Path, size_bytes: int) -> None:
-    async with receiving(output) as (sender, future, record):
-        await begin(sender)
-        await put(sender, bytes(size_bytes), index=0)
-        await end(sender, PAYLOAD)
-        await fails(output, sender, future, record, reason=f"chunk 0 of {size_bytes} bytes is not part")
-
-
-async def test_receive__a_chunk_twice_bad_flow(output: Path) -> None:
-    async with receiving(output) as (sender, future, record):
-        await begin(sender, size=2048, chunk_bytes=1024)
-        for _ in range(2):
-            await put(sender, bytes(1024), index=0)
-        await fails(output, sender, future, record, reason="chunk 0 came twice")
-
-
-async def test_receive__a_damaged_chunk_bad_flow(output: Path) -> None:
-    async with receiving(output) as (sender, future, record):
-        await begin(sender, size=2048, chunk_bytes=1024)
-        await put(sender, bytes(1024), index=1)
-        await send_control(sender, "hashes", first=1, digests=["0" * 32])
-        await fails(output, sender, future, record, reason="chunk 1 arrived damaged")
+        await begin(sender, **offered)
+        for step in steps:
+            await step(sender)
+        await fails(output, sender, future, record, reason=reason)
 
 
 async def test_receive__a_disk_that_fails_bad_flow(
     output: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Many chunks are being written when the first fails: one error is reported, and the others are ignored."""
-
-    def fail(*_: object) -> int:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("srd.file_transfer.chunk_file.os.pwritev", fail)
+    monkeypatch.setattr("srd.file_transfer.chunk_file.os.pwritev", refusing(errno.ENOSPC))
 
     async def scenario() -> None:
         async with receiving(output) as (sender, future, record):
@@ -462,41 +413,29 @@ async def breaks(output: Path, sender: Peer, future: Ended, record: Record, *, r
     assert record.done == 0
 
 
-@pytest.mark.parametrize("kind", ["accept", "answer", "\U0001f389" * 600])
-async def test_receive__another_message_instead_of_end_bad_flow(output: Path, kind: str) -> None:
-    async with receiving(output) as (sender, future, record):
-        await begin(sender, retry_for_s=60)
-        await send_control(sender, kind)
-        await breaks(output, sender, future, record, reason="where an offer was expected")
-
-
 @pytest.mark.parametrize(
-    ("message", "reason"),
+    ("step", "reason"),
     [
-        ({"kind": "end", "files": [{"file": 1, "digest": "x"}]}, "the end of file 1, which was not offered"),
-        ({"kind": "end", "files": [{"file": 0}]}, "the end of file 0 without its hash"),
-        ({"kind": "end", "files": [{"file": True}]}, "with an entry without a file"),
-        ({"kind": "end", "files": {}}, "without a list"),
-        ({"kind": "hashes", "first": 0, "digests": ["0" * 32]}, "digests from chunk 0 on, which were not asked for"),
-        ({"kind": "hashes", "first": 1, "digests": ["0" * 32]}, "chunk 1, which was not offered"),
-        ({"kind": "hashes", "first": 0, "digests": ["x"]}, "hashes with a digest that is none"),
-        ({"kind": "offer", **offer_fields(*(file(number) for number in range(MAX_FILES)))}, "more than 64 files"),
+        *[(says(kind), "where an offer was expected") for kind in ("accept", "answer", "\U0001f389" * 600)],
+        (says("end", files=[{"file": 1, "digest": "x"}]), "the end of file 1, which was not offered"),
+        (says("end", files=[{"file": 0}]), "the end of file 0 without its hash"),
+        (says("end", files=[{"file": True}]), "with an entry without a file"),
+        (says("end", files={}), "without a list"),
+        (says("hashes", first=0, digests=["0" * 32]), "digests from chunk 0 on, which were not asked for"),
+        (says("hashes", first=1, digests=["0" * 32]), "chunk 1, which was not offered"),
+        (says("hashes", first=0, digests=["x"]), "hashes with a digest that is none"),
+        (says("offer", **offer_fields(*(file(number) for number in range(MAX_FILES)))), "more than 64 files"),
+        *[
+            (puts(PAYLOAD, index=number), f"chunk {number}, which was not offered")
+            for number in (1, 1 << 20, (1 << 31) - 1)
+        ],
     ],
-    ids=str,
 )
-async def test_receive__what_no_sender_sends_bad_flow(output: Path, message: dict[str, Any], reason: str) -> None:
+async def test_receive__what_no_sender_sends_bad_flow(output: Path, step: Step, reason: str) -> None:
     async with receiving(output) as (sender, future, record):
         await begin(sender, retry_for_s=60)
-        await send_control(sender, **message)
+        await step(sender)
         await breaks(output, sender, future, record, reason=reason)
-
-
-@pytest.mark.parametrize("number", [1, 1 << 20, (1 << 31) - 1])
-async def test_receive__a_chunk_of_no_file_bad_flow(output: Path, number: int) -> None:
-    async with receiving(output) as (sender, future, record):
-        await begin(sender)
-        await put(sender, PAYLOAD, index=number)
-        await breaks(output, sender, future, record, reason=f"chunk {number}, which was not offered")
 
 
 async def test_receive__a_chunk_that_was_not_asked_for_bad_flow(output: Path) -> None:
@@ -514,7 +453,7 @@ async def test_receive__a_chunk_that_was_not_asked_for_bad_flow(output: Path) ->
 
 async def test_receive__a_sender_that_closes_during_a_transfer_bad_flow(output: Path) -> None:
     async with receiving(output) as (sender, future, record):
-        await begin(sender, size=2048, chunk_bytes=1024)
+        await begin(sender, **TWO_CHUNKS)
         await put(sender, bytes(1024), index=0)
         await parted(sender, future)
         ((error, files),) = record.lost
@@ -550,8 +489,8 @@ async def put_chunks(sender: Peer, *indices: int) -> None:
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("is_another_sender", [False, True])
 async def test_receive__the_next_attempt_resumes(output: Path, *, is_restarted: bool, is_another_sender: bool) -> None:
-    first = TransferSessions(Directory(output, overwrite=False))
-    async with sharing(first) as (sender, future, record):
+    first = into(output)
+    async with scripted(first) as (sender, future, record):
         assert (await begin(sender, **KEPT))["chunks"] == 0
         await put_chunks(sender, 0, 1, 4)
         await send_control(sender, "abort", reason="a chunk failed", again=True)
@@ -560,8 +499,8 @@ async def test_receive__the_next_attempt_resumes(output: Path, *, is_restarted: 
         assert isinstance(error, TransferInterruptedError)
         assert str(error) == "the sender gave up: a chunk failed"
         assert [is_kept for _, is_kept in files] == [True]
-    second = TransferSessions(Directory(output, overwrite=False)) if is_restarted else first
-    async with sharing(second) as (sender, _, record):
+    second = into(output) if is_restarted else first
+    async with scripted(second) as (sender, _, record):
         sender_id = {"sender": "6" * 32} if is_another_sender else {}
         accepted = await begin(sender, **KEPT, **sender_id)
         assert (accepted["chunks"], accepted["beyond"]) == (2, [[4, 1]])
@@ -575,9 +514,8 @@ async def test_receive__the_next_attempt_resumes(output: Path, *, is_restarted: 
         sessions.close()
 
 
-async def test_receive__another_attempt_ends_a_stalled_one(output: Path) -> None:
-    sessions = TransferSessions(Directory(output, overwrite=False))
-    async with sharing(sessions) as (old, lost, old_record), sharing(sessions) as (new, _, record):
+async def test_receive__another_attempt_ends_a_stalled_one(sessions: TransferSessions, output: Path) -> None:
+    async with scripted(sessions) as (old, lost, old_record), scripted(sessions) as (new, _, record):
         await begin(old, **KEPT)
         await put_chunks(old, 0)
         assert (await begin(new, **KEPT))["chunks"] == 1
@@ -589,7 +527,6 @@ async def test_receive__another_attempt_ends_a_stalled_one(output: Path) -> None
         assert "digest" in await answered(new)
         assert len(record.received) == 1
     assert names(output) == ["a.bin"]
-    sessions.close()
 
 
 async def test_receive__one_transfer_twice_in_a_session_bad_flow(output: Path) -> None:
@@ -602,25 +539,23 @@ async def test_receive__one_transfer_twice_in_a_session_bad_flow(output: Path) -
         assert len(record.failures) == 1
 
 
-async def test_receive__a_received_file_is_confirmed_again(output: Path) -> None:
+async def test_receive__a_received_file_is_confirmed_again(sessions: TransferSessions) -> None:
     """The sender lost its peer before the answer: its file is not refused as existing."""
-    sessions = TransferSessions(Directory(output, overwrite=False))
-    async with sharing(sessions) as (sender, _, record):
+    async with scripted(sessions) as (sender, _, record):
         await begin(sender, **KEPT)
         await put_chunks(sender, 0, 1, 2, 3, 4)
         await end(sender, FIVE)
         await answered(sender)
         assert len(record.received) == 1
-    async with sharing(sessions) as (sender, _, record):
+    async with scripted(sessions) as (sender, _, record):
         assert (await begin(sender, **KEPT))["chunks"] == 5
         await end(sender, FIVE)
         assert await answered(sender) == {"file": 0, "digest": digest_of(FIVE)}
         assert record.received == []
-    async with sharing(sessions) as (sender, _, _record):
+    async with scripted(sessions) as (sender, _, _record):
         answer = await begin(sender, **KEPT, sender="f" * 32)
         assert answer["again"] is False
         assert "exists already" in answer["reason"]
-    sessions.close()
 
 
 # -- peers that stall -----------------------------------------------------------------------------------------------
@@ -628,41 +563,36 @@ async def test_receive__a_received_file_is_confirmed_again(output: Path) -> None
 
 async def test_receive__senders_are_limited(output: Path) -> None:
     sessions = TransferSessions(Directory(output, overwrite=False), max_transfers=1)
-    async with sharing(sessions) as (one, _, _), sharing(sessions) as (two, future, _record):
+    async with scripted(sessions) as (one, _, _), scripted(sessions) as (two, future, _record):
         await begin(one, **KEPT)
         answer = await begin(two, **{**KEPT, "transfer": "f" * 32})
         assert (answer["kind"], answer["again"]) == ("refuse", True)
         with pytest.raises(NotStartedError, match="busy with 1 transfers"):
             await result(future)
-    async with sharing(sessions) as (three, _, _record):
+    async with scripted(sessions) as (three, _, _record):
         assert (await begin(three, **{**KEPT, "transfer": "e" * 32}))["chunks"] == 0
     sessions.close()
 
 
 async def test_receive__open_files_are_limited_and_a_session_has_always_one(
-    output: Path, monkeypatch: pytest.MonkeyPatch
+    sessions: TransferSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("srd.file_transfer.sessions.MAX_OPEN_FILES", 2)
-    sessions = TransferSessions(Directory(output, overwrite=False))
-    async with sharing(sessions) as (one, _, _), sharing(sessions) as (two, _, _record):
+    async with scripted(sessions) as (one, _, _), scripted(sessions) as (two, _, _record):
         await send_control(one, "offer", **offer_fields(file(0), file(1), file(2)))
         assert set(await all_answered(one, 2)) == {0, 1}
         await send_control(two, "offer", **offer_fields(file(3), file(4)))
         assert set(await all_answered(two, 1)) == {0}
-        await put(one, b"0123456789", index=0)
-        await end(one, b"0123456789")
-        assert set(await all_answered(one, 1)) == {0}
-        await put(one, b"0123456789", index=1)
-        await end(one, b"0123456789", file=1)
-        assert set(await all_answered(one, 2)) == {1, 2}
-    sessions.close()
+        for number, answers in ((0, {0}), (1, {1, 2})):
+            await put(one, b"0123456789", index=number)
+            await end(one, b"0123456789", file=number)
+            assert set(await all_answered(one, len(answers))) == answers
 
 
 async def test_receive__an_idle_peer_costs_nothing_and_is_not_kept(
-    output: Path, monkeypatch: pytest.MonkeyPatch
+    sessions: TransferSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("srd.file_transfer.receiving.OFFER_WITHIN_S", 0.05)
-    sessions = TransferSessions(Directory(output, overwrite=False))
     async with pair() as (_, _, _, there):
         files, threads = open_files(), set(threading.enumerate())  # of which an earlier test's may end meanwhile
         receiver = FileReceiver(there, sessions=sessions)
@@ -672,7 +602,6 @@ async def test_receive__an_idle_peer_costs_nothing_and_is_not_kept(
             await receiver.receive()
         assert open_files() == files
         assert set(threading.enumerate()) <= threads
-    sessions.close()
 
 
 async def test_receive__a_live_sender_that_sends_nothing_bad_flow(
@@ -693,11 +622,7 @@ async def test_receive__an_error_that_nobody_expects_is_said_at_both_ends_bad_fl
     output: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """It is not tried again, which would meet it again. It may be in the last chunk, after which nothing comes."""
-
-    def fail(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("boom")
-
-    monkeypatch.setattr(PartialFile, method, fail)
+    monkeypatch.setattr(PartialFile, method, failing(ZeroDivisionError("boom")))
     async with receiving(output) as (sender, future, _):
         has_hole = method == "leave_out"
         said = await begin(sender, data_bytes=0 if has_hole else None)
@@ -720,13 +645,9 @@ async def test_receive__a_part_that_cannot_be_removed_is_only_reported(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with ext4's `chattr +a`, or a directory that became read-only: the file fails, the receiver continues."""
-
-    def fail(*_: object, **__: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
     async with receiving(output) as (sender, _, record):
         for number in range(2):
-            monkeypatch.setattr(Path, "unlink", fail)
+            monkeypatch.setattr(Path, "unlink", refusing(errno.EPERM))
             await begin(sender, file(number))
             await put(sender, b"0123456789", index=number)
             await send_control(sender, "end", files=[{"file": number, "digest": "0" * 64}])

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from devmem.region import Region
+from srd.config import EndpointConfig
 from srd.errors import PeerError, SrdError
 from srd.file_transfer import source_file
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
@@ -27,6 +28,7 @@ from srd.file_transfer.sending import FileEnd, FileSender, SentFile
 from srd.file_transfer.source_file import SourceFile
 from srd.peer import Peer
 from srd.proto.wire.status import Status
+from tests.failing import failing
 from tests.patience import PATIENCE_S, until
 from tests.srd.file_transfer.ends import (
     answer,
@@ -47,12 +49,20 @@ LARGER_THAN_THE_REGIONS = SMALL.receive_region_bytes + SLOTS * CHUNK_BYTES + 12_
 @asynccontextmanager
 async def fails(path: Path, *, match: str, error: type[SrdError] = TransferError) -> AsyncIterator[Peer]:
     """Begin to send to a scripted receiver, which is given; after what it does the transfer fails with this error."""
-    async with pair() as (_, _, here, there):
-        sender = FileSender(here)
-        sending = await send_to(there, sender, path)
+    async with begun(path) as (sending, _, there):
         yield there
         with pytest.raises(error, match=match):
             await asyncio.wait_for(sending, timeout=PATIENCE_S)
+
+
+@asynccontextmanager
+async def begun(
+    path: Path, *, opener: EndpointConfig = SMALL
+) -> AsyncIterator[tuple[asyncio.Future[SentFile], Peer, Peer]]:
+    """Begin to send to a scripted receiver; give the transfer, the sender's peer and the receiver's."""
+    async with pair(opener=opener) as (_, _, here, there):
+        sender = FileSender(here)
+        yield await send_to(there, sender, path), here, there
         sender.close()
 
 
@@ -62,6 +72,24 @@ async def send_to(script: Peer, sender: FileSender, path: Path) -> asyncio.Futur
     offer = await receive_control(script)
     assert (offer["kind"], offer["files"][0]["name"]) == ("offer", path.name)
     return sending
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Region, dict[str, Any]]]:
+    """Return where each send is noted from now on: its memory, and its other arguments."""
+    send, sends = Peer.post_send, list[tuple[Region, dict[str, Any]]]()
+
+    def post_send(peer: Peer, region: Region, **options: Any) -> asyncio.Future[Status]:
+        sends.append((region, options))
+        return send(peer, region, **options)
+
+    monkeypatch.setattr(Peer, "post_send", post_send)
+    return sends
+
+
+def assert_no_error_was_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Nor of a task that nobody waits for."""
+    gc.collect()
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 # -- success --------------------------------------------------------------------------------------------------------
@@ -100,8 +128,7 @@ async def test_send__a_file_that_shrinks_bad_flow(
         ((_, error, _),) = record.failures
         assert str(error).startswith("the sender gave up: a.bin: became shorter while it was read")
     assert names(output) == []
-    gc.collect()
-    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert_no_error_was_logged(caplog)
 
 
 @pytest.mark.parametrize("chunks", [4, SLOTS + 4])
@@ -214,10 +241,7 @@ async def test_send__what_cannot_be_opened_bad_flow(tmp_path: Path, output: Path
 async def test_send__an_error_that_nobody_expects_is_said_at_both_ends_bad_flow(
     tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("boom")
-
-    monkeypatch.setattr(SourceFile, "read", fail)
+    monkeypatch.setattr(SourceFile, "read", failing(ZeroDivisionError("boom")))
     async with ends(output, retry_for_s=60) as (sender, record):
         with pytest.raises(ZeroDivisionError):
             await asyncio.wait_for(sender.send(file_of(tmp_path, 10)), timeout=PATIENCE_S)
@@ -234,26 +258,15 @@ async def test_send__a_mapped_file_is_sent_from_its_mapping(
 ) -> None:
     path = file_of(tmp_path, 3 * CHUNK_BYTES)
     async with ends(output, mapped=True) as (sender, _):
-        chunks = []
-        send = Peer.post_send
-
-        def recording(
-            peer: Peer, region: Region, *, offset: int, length: int, immediate: int | None = None
-        ) -> asyncio.Future[Status]:
-            chunks.append((region.writable, offset, length))
-            return send(peer, region, offset=offset, length=length, immediate=immediate)
-
-        monkeypatch.setattr(Peer, "post_send", recording)  # to record the memory of each send
+        sends = recorded(monkeypatch)
         await sender.send(path)
-        mapped = [(offset, length) for writable, offset, length in chunks if not writable]
+        mapped = [(send["offset"], send["length"]) for region, send in sends if not region.writable]
         assert mapped == [(index * CHUNK_BYTES, CHUNK_BYTES) for index in range(3)]
     assert (output / "a.bin").read_bytes() == path.read_bytes()
 
 
 async def test_send__the_verdict_may_come_during_the_transfer_bad_flow(tmp_path: Path) -> None:
-    async with pair() as (_, _, here, there):
-        sender = FileSender(here)
-        sending = await send_to(there, sender, file_of(tmp_path, 40 * CHUNK_BYTES))
+    async with begun(file_of(tmp_path, 40 * CHUNK_BYTES)) as (sending, _, there):
         await answer(there, chunks=0)
         await receive(there)
         await answer(there, reason="a.bin: the disk is full")
@@ -265,7 +278,6 @@ async def test_send__the_verdict_may_come_during_the_transfer_bad_flow(tmp_path:
         with pytest.raises(TransferError, match=r"^a.bin: the disk is full$"):
             await sending
         await there.close()
-        sender.close()
 
 
 async def test_send__the_verdict_is_reported_though_the_receiver_closes_after_it_bad_flow(
@@ -281,9 +293,7 @@ async def test_send__the_verdict_is_reported_though_the_receiver_closes_after_it
         return read(source, index, into=into)
 
     monkeypatch.setattr(SourceFile, "read", blocked)
-    async with pair() as (_, _, here, there):
-        sender = FileSender(here)
-        sending = await send_to(there, sender, file_of(tmp_path, 3 * CHUNK_BYTES))
+    async with begun(file_of(tmp_path, 3 * CHUNK_BYTES)) as (sending, here, there):
         await answer(there, chunks=0)
         assert await asyncio.to_thread(reading.wait, PATIENCE_S)
         await answer(there, reason="a.bin: the disk is full")
@@ -292,7 +302,6 @@ async def test_send__the_verdict_is_reported_though_the_receiver_closes_after_it
         gate.set()
         with pytest.raises(TransferError, match=r"^a.bin: the disk is full$"):
             await asyncio.wait_for(sending, timeout=PATIENCE_S)
-        sender.close()
 
 
 async def test_send__verified_though_the_receiver_closed_before_the_last_ack(
@@ -384,27 +393,22 @@ async def test_send__a_receiver_that_closes_bad_flow(
             await answer(there, chunks=0)
             await receive(there)
         await there.close()
-    gc.collect()
-    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert_no_error_was_logged(caplog)
 
 
 async def test_send__cancelled_in_the_middle_leaves_nothing_running(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tasks = asyncio.all_tasks()
-    async with pair() as (_, _, here, there):
-        sender = FileSender(here)
-        sending = await send_to(there, sender, file_of(tmp_path, 40 * CHUNK_BYTES))
+    async with begun(file_of(tmp_path, 40 * CHUNK_BYTES)) as (sending, _, there):
         await answer(there, chunks=0)
         await receive(there)
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
         await there.close()
-        sender.close()
     assert asyncio.all_tasks() == tasks
-    gc.collect()
-    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert_no_error_was_logged(caplog)
 
 
 # -- chunks that fail, and attempts ---------------------------------------------------------------------------------
@@ -415,17 +419,15 @@ def fail_chunk(monkeypatch: pytest.MonkeyPatch, status: Status, *, index: int) -
     send = Peer.post_send
     left = [index]
 
-    def failing(
-        peer: Peer, region: Region, *, offset: int, length: int, immediate: int | None = None
-    ) -> asyncio.Future[Status]:
-        if immediate not in left:
-            return send(peer, region, offset=offset, length=length, immediate=immediate)
+    def fail_once(peer: Peer, region: Region, **options: Any) -> asyncio.Future[Status]:
+        if options["immediate"] not in left:
+            return send(peer, region, **options)
         left.clear()
         future: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
         future.set_result(status)
         return future
 
-    monkeypatch.setattr(Peer, "post_send", failing)
+    monkeypatch.setattr(Peer, "post_send", fail_once)
 
 
 @pytest.mark.parametrize("status", [Status.LOCAL_ERROR_UNRESP_REMOTE, Status.REMOTE_ERROR_RNR, Status.FLUSHED])
@@ -537,29 +539,18 @@ async def test_send_all__what_is_there_is_not_sent(
     (output / "1").write_bytes(bytes(2 * CHUNK_BYTES + 9))
     outcomes: dict[str, FileEnd] = {}
     async with ends(output, overwrite=True) as (sender, record):
-        numbers: list[int | None] = []
-        send = Peer.post_send
-
-        def recording(
-            peer: Peer, region: Region, *, offset: int, length: int, immediate: int | None = None
-        ) -> asyncio.Future[Status]:
-            numbers.append(immediate)
-            return send(peer, region, offset=offset, length=length, immediate=immediate)
-
-        monkeypatch.setattr(Peer, "post_send", recording)
+        sends = recorded(monkeypatch)
         await sender.send_all(files, on_end=lambda file, outcome: outcomes.update({file.name: outcome}))
         assert record.identical == ["0"]
     assert [isinstance(outcomes[name], SentFile) and outcomes[name].was_there for name in "012"] == [True, False, False]  # type: ignore[union-attr]
-    assert sorted(number for number in numbers if number is not None and number < CONTROL_MESSAGE) == [*range(3, 9)]
+    assert sorted(send["immediate"] for _, send in sends if send["immediate"] < CONTROL_MESSAGE) == [*range(3, 9)]
     assert all((output / file.name).read_bytes() == file.path.read_bytes() for file in files)
 
 
 async def test_send__a_receiver_that_stops_releasing_bad_flow(tmp_path: Path) -> None:
     """It is alive and releases nothing: the requests time out and end the attempt, though not even ABORT has credit."""
     opener = replace(SMALL, protocol=replace(SMALL.protocol, request_timeout_s=0.5))
-    async with pair(opener=opener) as (_, _, here, there):
-        sender = FileSender(here)
-        sending = await send_to(there, sender, file_of(tmp_path, 40 * CHUNK_BYTES))
+    async with begun(file_of(tmp_path, 40 * CHUNK_BYTES), opener=opener) as (sending, here, there):
         await answer(there, chunks=0)
         held = [await there.recv()]
         with pytest.raises(TransferInterruptedError, match="the receiver is alive, but a chunk ended with"):
@@ -569,4 +560,3 @@ async def test_send__a_receiver_that_stops_releasing_bad_flow(tmp_path: Path) ->
             message.release()
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(here.close(), there.close())
-        sender.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -12,18 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from srd.file_transfer.chunk_file import BLOCK_BYTES, ChunkFile
-from srd.file_transfer.directory import Directory
 from srd.file_transfer.errors import TransferError
 from srd.file_transfer.outgoing import OutgoingFile
 from srd.file_transfer.protocol import CHUNK_BYTES, MAX_RANGES
 from srd.file_transfer.sending import FileSender, SentFile
 from srd.file_transfer.sessions import TransferSessions
 from srd.file_transfer.source_file import SourceFile
-from srd.file_transfer.standard_output import StandardOutput
+from tests.failing import refusing
 from tests.patience import until
-from tests.srd.file_transfer.ends import digest_of, ends, file_of, names
+from tests.srd.file_transfer.ends import digest_of, ends, file_of, names, session
 from tests.srd.file_transfer.test_chunk_file import chunk, chunk_file, digest, file_digest
-from tests.srd.file_transfer.test_pipes import Reader, interrupted, send, session
+from tests.srd.file_transfer.test_pipes import interrupted, send, standard_output
 from tests.srd.loopback import content
 
 MIB = CHUNK_BYTES
@@ -68,10 +68,7 @@ def test_source__finds_holes(
 
 
 def test_source__a_file_system_that_knows_no_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> int:
-        raise OSError(22, "Invalid argument")
-
-    monkeypatch.setattr(os, "lseek", fail)
+    monkeypatch.setattr(os, "lseek", refusing(errno.EINVAL))
     with SourceFile(with_holes(tmp_path, 5 * MIB)) as source:
         assert (source.holes, source.data_bytes) == ([], None)
 
@@ -112,24 +109,20 @@ async def test_send__holes_are_not_sent_and_are_holes(
 
 async def test_send__holes_are_zeros_on_standard_output(tmp_path: Path) -> None:
     path = with_holes(tmp_path, 5 * MIB, (2 * MIB, 5))
-    reading, writing = os.pipe()
-    reader, sessions = Reader(reading), TransferSessions(StandardOutput(writing))
-    async with session(sessions) as (sender, _):
-        await sender.send(path)
-    sessions.close()
-    os.close(writing)
+    with standard_output() as (sessions, reader):
+        async with session(sessions) as (sender, _):
+            await sender.send(path)
     assert reader.all() == path.read_bytes()
 
 
 @pytest.mark.parametrize("has_holes", [False, True])
 async def test_send__the_next_attempt_sends_what_is_missing_between_verified_chunks(
-    tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch, *, has_holes: bool
+    tmp_path: Path, sessions: TransferSessions, output: Path, monkeypatch: pytest.MonkeyPatch, *, has_holes: bool
 ) -> None:
     """Chunk 1 is lost with the first attempt; the others are not sent again."""
     path = with_holes(tmp_path, 9 * MIB, (0, 4 * MIB), (7 * MIB, MIB)) if has_holes else file_of(tmp_path, 6 * MIB)
     file = OutgoingFile(path, path.name, transfer="1" * 32)
-    sessions, posted = TransferSessions(Directory(output, overwrite=False)), list[int]()
-    post = FileSender._post
+    posted, post = list[int](), FileSender._post
 
     def without_1(self: FileSender, offered: Any, each: Any) -> None:
         posted.append(each.index)
@@ -153,7 +146,6 @@ async def test_send__the_next_attempt_sends_what_is_missing_between_verified_chu
     assert posted == [1, 1]
     assert (output / path.name).read_bytes() == path.read_bytes()
     file.close()
-    sessions.close()
 
 
 # -- the receiver's file --------------------------------------------------------------------------------------------

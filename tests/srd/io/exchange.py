@@ -111,6 +111,13 @@ class Receiver:
         while (batch := self.queue.receive(self.socket)) is not None:
             self.record(batch)
 
+    def receive_batch(self) -> RxBatch:
+        """Receive a batch, which is not recorded."""
+        wait_readable(self.socket)
+        batch = self.queue.receive(self.socket)
+        assert batch is not None
+        return batch
+
     def receive(self, *, packets: int = 0, controls: int = 0) -> None:
         """Receive until so many data packets and control packets have arrived."""
         while self.packets < packets or len(self.controls) < controls:
@@ -164,9 +171,19 @@ class Source:
     psn: int = 0
 
     def burst(
-        self, to: Address, *, message: int, offset: int, size_bytes: int, length: int, segment_bytes: int
+        self,
+        to: Address,
+        *,
+        size_bytes: int,
+        segment_bytes: int,
+        message: int = 0,
+        offset: int = 0,
+        length: int | None = None,
     ) -> Burst:
-        """Return a burst of `size_bytes` at `offset` of a message of `length` bytes at the region's beginning."""
+        """Return a burst of `size_bytes` at `offset` of a message at the region's beginning.
+
+        The message has `length` bytes, by default no more than the burst.
+        """
         count = max(-(-size_bytes // segment_bytes), 1)
         self.psn += count
         return Burst(
@@ -178,7 +195,7 @@ class Source:
             count=count,
             sent_us=0xCAFE0000,
             message=message,
-            length=length,
+            length=size_bytes if length is None else length,
             immediate=77,
             offset=offset,
             key=0,
@@ -210,6 +227,11 @@ class Source:
                 )
             )
         return self.psn - before
+
+    def transmit(self, burst: Burst) -> None:
+        """Send a burst."""
+        self.transmitter.add(burst)
+        assert self.transmitter.flush(self.socket)
 
     def send(self, to: Address, payload: bytes, *, segment_bytes: int, message: int = 0) -> int:
         """Send a message that fits into one batch of bursts; return the number of packets."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import socket
 import time
@@ -44,6 +45,9 @@ class Node(Receiver):
         self.reacts: Callable[[Event], None] = lambda _: None
         """What the application does in the turn that delivers an event."""
         self.failures: list[Exception] = []
+        self.peer = -1
+        """The peer that has opened: these tests have one."""
+        self._requests = itertools.count()
         self._changed = asyncio.Event()
         rng = random.Random(SEED)
         self.core = EndpointCore(
@@ -61,6 +65,8 @@ class Node(Receiver):
 
     def on_event(self, event: Event) -> None:
         self.events.append(event)
+        if isinstance(event, PeerOpened):
+            self.peer = event.peer
         self._changed.set()
         self.reacts(event)
 
@@ -82,9 +88,29 @@ class Node(Receiver):
         self.driver.wake()
         return number
 
-    def post(self, peer: int, *, request: int, offset: int, length: int) -> None:
-        self.core.post(peer, WorkRequest(request=request, payload_offset=self.outgoing.address + offset, length=length))
+    def post(self, length: int) -> None:
+        """Send the beginning of the region to the peer; requests are numbered from 0."""
+        request = WorkRequest(request=next(self._requests), payload_offset=self.outgoing.address, length=length)
+        self.core.post(self.peer, request)
         self.driver.wake()
+
+    async def post_in_turn(self, count: int, length: int) -> None:
+        """Send so many messages, each when the one before it has completed."""
+        completions = sum(map(completed, self.events))
+        for number in range(count):
+            self.post(length)
+            await self.until(completed, count=completions + number + 1)
+
+    async def the_message(self) -> MessageReceived:
+        """Wait for a message, the only one."""
+        (event,) = await self.until(received)
+        assert isinstance(event, MessageReceived)
+        return event
+
+    async def end(self) -> PeerEnded:
+        (event,) = await self.until(ended)
+        assert isinstance(event, PeerEnded)
+        return event
 
     def body(self, event: MessageReceived) -> bytes:
         view = self.region.array
@@ -135,17 +161,27 @@ async def node(
         made.outgoing.close()
 
 
-async def open_pair(one: Node, two: Node) -> int:
-    number = one.connect(two.sockets[0].getsockname())
-    await one.until(opened)
-    return number
+@asynccontextmanager
+async def nodes(
+    *,
+    paths: int = 4,
+    poll_s: tuple[float, float] = (0, 0),
+    allowances: tuple[Allowance | None, Allowance | None] = (None, None),
+) -> AsyncIterator[tuple[Node, Node]]:
+    """Give two nodes, of which the first has connected to the second."""
+    async with (
+        node(accepting=True, paths=paths, adaptive_poll_s=poll_s[1], allowance=allowances[1]) as two,
+        node(accepting=False, paths=paths, adaptive_poll_s=poll_s[0], allowance=allowances[0]) as one,
+    ):
+        await join(one, two)
+        yield one, two
 
 
-async def accepted(two: Node) -> int:
-    """Return the number of the peer that has opened."""
-    (event,) = await two.until(opened)
-    assert isinstance(event, PeerOpened)
-    return event.peer
+async def join(one: Node, two: Node) -> None:
+    """Have the first connect to the second."""
+    one.connect(two.sockets[0].getsockname())
+    for each in (one, two):
+        await each.until(opened)
 
 
 def fill(one: Node, size_bytes: int) -> bytes:

@@ -53,12 +53,20 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     return host
 
 
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+@pytest.fixture
+def one(loop: Loop) -> AdaptivePoller:
+    return AdaptivePoller(loop)  # type: ignore[arg-type]  # what is used of it
+
+
 pytestmark = pytest.mark.sources
 
 
-def test_extend__polls_for_adaptive_poll_s(host: Host) -> None:
-    loop = Loop()
-    one = AdaptivePoller(loop)  # type: ignore[arg-type]  # what is used of it
+def test_extend__polls_for_adaptive_poll_s(host: Host, loop: Loop, one: AdaptivePoller) -> None:
     assert not loop.turn()
     one.extend(host.now, window_s=AWAKE_S)
     assert all(loop.turn() for _ in range(5))
@@ -75,9 +83,7 @@ def test_extend__polls_for_adaptive_poll_s(host: Host) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_extend__not_soon_after_a_suppression(host: Host, stream: bool) -> None:  # noqa: FBT001 - a case
-    loop = Loop()
-    one = AdaptivePoller(loop)  # type: ignore[arg-type]  # what is used of it
+def test_extend__not_soon_after_a_suppression(host: Host, loop: Loop, one: AdaptivePoller, *, stream: bool) -> None:
     if stream:
         one.suppress(host.now)
     else:
@@ -92,9 +98,7 @@ def test_extend__not_soon_after_a_suppression(host: Host, stream: bool) -> None:
     assert loop.turn()
 
 
-def test_end__stops_polling_at_once(host: Host) -> None:
-    loop = Loop()
-    one = AdaptivePoller(loop)  # type: ignore[arg-type]  # what is used of it
+def test_end__stops_polling_at_once(host: Host, loop: Loop, one: AdaptivePoller) -> None:
     one.extend(host.now, window_s=AWAKE_S)
     one.end()
     loop.turn()
@@ -102,9 +106,7 @@ def test_end__stops_polling_at_once(host: Host) -> None:
     assert not loop.turn()
 
 
-def test_extend__during_a_suppression_does_not_shorten_it(host: Host) -> None:
-    loop = Loop()
-    one = AdaptivePoller(loop)  # type: ignore[arg-type]  # what is used of it
+def test_extend__during_a_suppression_does_not_shorten_it(host: Host, loop: Loop, one: AdaptivePoller) -> None:
     one.suppress(host.now)
     host.ru_nivcsw += 1
     one.extend(host.now, window_s=AWAKE_S)
@@ -113,9 +115,7 @@ def test_extend__during_a_suppression_does_not_shorten_it(host: Host) -> None:
     assert not loop.turn()
 
 
-def test_extend__a_shorter_window_does_not_end_a_longer_one(host: Host) -> None:
-    loop = Loop()
-    one = AdaptivePoller(loop)  # type: ignore[arg-type]  # what is used of it
+def test_extend__a_shorter_window_does_not_end_a_longer_one(host: Host, loop: Loop, one: AdaptivePoller) -> None:
     one.extend(host.now, window_s=AWAKE_S)
     one.extend(host.now, window_s=AWAKE_S / 10)
     host.now += AWAKE_S / 2

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import UsageError
 from srd.io import throttle
@@ -27,14 +28,13 @@ from srd.io.allowance import (
 from srd.io.rx_memory import RxBatch
 from srd.io.throttle import AllowanceThrottle
 from srd.io.timer import TimerFd
-from srd.proto.events import MessageReceived
 from srd.proto.wire.data import Burst, GroDatagram
 from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S, until
 from tests.srd.io.exchange import wait_readable
-from tests.srd.io.node import accepted, completed, fill, node, open_pair, received
+from tests.srd.io.node import completed, fill, node, nodes
 from tests.srd.io.trace import traced
-from tests.srd.loopback import PLAIN, SMALL, content, pair, receive, send
+from tests.srd.loopback import PLAIN, SMALL, carry, content, pair, receive, send
 
 SEED = 19
 MBPS = 1_000_000
@@ -53,11 +53,10 @@ def exhaust(limit: DirectionLimit) -> None:
     limit.charge(int(SLOW_BYTES_PER_S * charged_s), packets=int(10_000 * charged_s), now=time.monotonic())
 
 
-def outgoing(endpoint: Endpoint) -> DirectionLimit:
-    """What an endpoint may send."""
+def throttle_of(endpoint: Endpoint) -> AllowanceThrottle:
     limits = endpoint._engine.driver._throttle
     assert isinstance(limits, AllowanceThrottle)
-    return limits.outgoing
+    return limits
 
 
 @pytest.fixture
@@ -149,67 +148,51 @@ def test_limit__no_interval_carries_more_than_rate_burst_and_a_packet(
 # -- sending --------------------------------------------------------------------------------------------------------
 
 
-async def test_outgoing__bytes_are_within_the_allowance_and_all_arrive() -> None:
+LIMITED = replace(PLAIN, allowance=SLOW)
+
+
+@pytest.mark.parametrize(
+    ("opener", "acceptor"),
+    [(LIMITED, PLAIN), (PLAIN, LIMITED), (replace(SMALL, allowance=SLOW, busy_poll=True), SMALL)],
+    ids=["the sender's", "the receiver's", "of an encrypted peer that polls"],
+)
+async def test_bytes__are_within_the_allowance_and_all_arrive(opener: EndpointConfig, acceptor: EndpointConfig) -> None:
     payload = content(2 << 20, seed=SEED)
-    async with pair(config=PLAIN, opener=replace(PLAIN, allowance=SLOW)) as (one, two, here, there):
+    async with pair(config=acceptor, opener=opener) as (one, two, here, there):
         started_at = time.monotonic()
-        exhaust(outgoing(one))
+        is_sender = opener.allowance is not None
+        exhaust(throttle_of(one).outgoing if is_sender else throttle_of(two).incoming)
         for _ in range(3):
-            sending = asyncio.ensure_future(send(here, payload))
-            assert await receive(there) == payload
-            assert await sending is Status.OK
+            await carry(here, there, payload)
         elapsed_s = time.monotonic() - started_at
         assert 3 * len(payload) <= SLOW_BYTES_PER_S * (elapsed_s - DEBT_S + SLOW.burst_s) + AT_ONCE_BYTES
-        assert one._engine.driver.allowance_exceeded.bandwidth_out > 0
-        assert (
-            one._engine.driver.allowance_exceeded.bandwidth_in
-            == one._engine.driver.allowance_exceeded.packets_per_second
-            == 0
-        )
-        assert two._engine.driver.allowance_exceeded == AllowanceExceeded()
-
-
-async def test_outgoing__an_encrypted_peer_and_busy_polling_have_the_same_limit() -> None:
-    payload = content(2 << 20, seed=SEED)
-    opener = replace(SMALL, allowance=SLOW, busy_poll=True)
-    async with pair(config=SMALL, opener=opener) as (one, _, here, there):
-        started_at = time.monotonic()
-        exhaust(outgoing(one))
-        sending = asyncio.ensure_future(send(here, payload))
-        assert await receive(there) == payload
-        assert await sending is Status.OK
-        elapsed_s = time.monotonic() - started_at
-        assert len(payload) <= SLOW_BYTES_PER_S * (elapsed_s - DEBT_S + SLOW.burst_s) + AT_ONCE_BYTES
-        assert one._engine.driver.allowance_exceeded.bandwidth_out > 0
+        limited, other = (one, two) if is_sender else (two, one)
+        waited = limited._engine.driver.allowance_exceeded
+        assert (waited.bandwidth_out > 0, waited.bandwidth_in > 0) == (is_sender, not is_sender)
+        assert waited.packets_per_second == 0
+        assert other._engine.driver.allowance_exceeded == AllowanceExceeded()
 
 
 @pytest.mark.sources
 async def test_outgoing__acks_are_not_held_back_while_data_is(limits: list[DirectionLimit]) -> None:
     """The allowance is exhausted for as long as the test lasts: data waits, and what is received is acknowledged."""
-    async with node(accepting=True, allowance=SLOW) as two, node(accepting=False) as one:
-        peer, back = await open_pair(one, two), await accepted(two)
-        fill(one, 1 << 20)
+    async with nodes(allowances=(None, SLOW)) as (one, two):
         _, limit = limits
         limit.ready_at = time.monotonic() + 10 * PATIENCE_S
-        two.post(back, request=0, offset=0, length=100_000)
-        one.post(peer, request=0, offset=0, length=100_000)
+        two.post(100_000)
+        one.post(100_000)
         await one.until(completed)  # so its packets were acknowledged
         assert two.core.holds_data
-        sender = two.core.peer(back).sender
-        assert sender.packets == 0
+        assert two.core.peer(two.peer).sender.packets == 0
         limit.ready_at = 0.0
         two.driver.wake()
-        (message,) = await one.until(received)
-        assert isinstance(message, MessageReceived)
-        assert message.length == 100_000
+        assert (await one.the_message()).length == 100_000
 
 
 @pytest.mark.sources
 async def test_outgoing__waits_without_turns(limits: list[DirectionLimit], monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for the allowance wakes the loop when there is enough again, and not before."""
-    async with node(accepting=True) as two, node(accepting=False, allowance=SLOW) as one:
-        peer = await open_pair(one, two)
-        fill(one, 1 << 20)
+    async with nodes(allowances=(SLOW, None)) as (one, _):
         limits[1].ready_at = held_until = time.monotonic() + 0.05
         polls: list[float] = []
         poll_transmit = one.core.poll_transmit
@@ -219,7 +202,7 @@ async def test_outgoing__waits_without_turns(limits: list[DirectionLimit], monke
             return poll_transmit(now, **named)
 
         monkeypatch.setattr(one.core, "poll_transmit", polling)
-        one.post(peer, request=0, offset=0, length=50_000)
+        one.post(50_000)
         await one.until(completed)
         early = [at for at in polls if at < held_until]
         assert len(early) < 20, "the loop span"
@@ -228,34 +211,13 @@ async def test_outgoing__waits_without_turns(limits: list[DirectionLimit], monke
 # -- receiving ------------------------------------------------------------------------------------------------------
 
 
-async def test_incoming__bytes_are_within_the_allowance_and_all_arrive() -> None:
-    payload = content(2 << 20, seed=SEED)
-    async with pair(config=replace(PLAIN, allowance=SLOW), opener=PLAIN) as (one, two, here, there):
-        started_at = time.monotonic()
-        limits = two._engine.driver._throttle
-        assert isinstance(limits, AllowanceThrottle)
-        exhaust(limits.incoming)
-        for _ in range(3):
-            sending = asyncio.ensure_future(send(here, payload))
-            assert await receive(there) == payload
-            assert await sending is Status.OK
-        elapsed_s = time.monotonic() - started_at
-        assert 3 * len(payload) <= SLOW_BYTES_PER_S * (elapsed_s - DEBT_S + SLOW.burst_s) + AT_ONCE_BYTES
-        assert two._engine.driver.allowance_exceeded.bandwidth_in > 0
-        assert one._engine.driver.allowance_exceeded == AllowanceExceeded()
-
-
 @pytest.mark.sources
 async def test_incoming__nothing_is_read_while_it_is_exhausted(
     limits: list[DirectionLimit], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor polled: the timer ends the wait."""
-    async with (
-        traced(monkeypatch, accepting=True, allowance=SLOW) as (two, trace),
-        node(accepting=False, paths=1) as one,
-    ):
-        peer = await open_pair(one, two)
-        fill(one, 1 << 20)
+    async with traced(monkeypatch, allowance=SLOW) as (one, two, trace):
+        payload = fill(one, 100_000)
         limit = limits[0]
         limit.ready_at = time.monotonic() + 10 * PATIENCE_S
         armed: list[float | None] = []
@@ -269,7 +231,7 @@ async def test_incoming__nothing_is_read_while_it_is_exhausted(
         two.driver.flush()
         assert armed == [limit.ready_at]
         trace.steps.clear()
-        one.post(peer, request=0, offset=0, length=100_000)
+        one.post(100_000)
         one.driver.flush()
         wait_readable(two.sockets[0])
         for _ in range(10):
@@ -277,9 +239,8 @@ async def test_incoming__nothing_is_read_while_it_is_exhausted(
         assert not trace.steps
         limit.ready_at = 0.0
         two.driver.wake()
-        (message,) = await two.until(received)
-        assert isinstance(message, MessageReceived)
-        assert two.body(message) == one.outgoing.array[:100_000].tobytes()
+        message = await two.the_message()
+        assert two.body(message) == payload
         assert limit.bandwidth_exceeded == 0, "neither bucket was in debt"
 
 
@@ -330,13 +291,11 @@ async def test_neighbour__in_the_same_loop_is_not_slowed_down() -> None:
         pair(config=PLAIN, opener=limited) as (one, _, slow, slow_there),
         pair(config=PLAIN) as (_, _, fast, fast_there),
     ):
-        limit = outgoing(one)
+        limit = throttle_of(one).outgoing
         limit.ready_at = time.monotonic() + 10 * PATIENCE_S
         slow_sending = asyncio.ensure_future(send(slow, payload))
         for _ in range(5):
-            sending = asyncio.ensure_future(send(fast, payload))
-            assert await receive(fast_there) == payload
-            assert await sending is Status.OK
+            await carry(fast, fast_there, payload)
         assert not slow_sending.done()
         limit.ready_at = 0.0
         one._engine.driver.wake()
@@ -349,13 +308,10 @@ async def test_neighbour__in_the_same_loop_is_not_slowed_down() -> None:
 
 @pytest.mark.sources
 async def test_core__bursts_have_as_many_packets_as_are_allowed() -> None:
-    async with node(accepting=True) as two, node(accepting=False) as one:
-        peer = await open_pair(one, two)
-        fill(one, 1 << 20)
+    async with nodes() as (one, _):
         one.driver.wake = lambda: None  # type: ignore[method-assign]
-        one.post(peer, request=0, offset=0, length=1 << 20)
-        sender = one.core.peer(peer).sender
-        sender.controller.window_bytes = float(1 << 20)
+        one.post(1 << 20)
+        one.core.peer(one.peer).sender.controller.window_bytes = float(1 << 20)
         now = time.monotonic()
         while (out := one.core.poll_transmit(now, most_packets=0)) is not None:
             assert not isinstance(out, Burst)

@@ -6,44 +6,48 @@ import errno
 import os
 import random
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 
-from netns.backends.kernel.netlink import in_namespace
+from netns.backends.kernel.netlink import in_namespace, run_tool
 from srd.io import syscalls
 from srd.io.socket import open_socket
 from srd.io.syscalls import Address
-from srd.proto.events import Completion, Event, MessageReceived, PeerEnded
+from srd.proto.events import Completion, MessageReceived
 from srd.proto.send.sender import Sender
 from srd.proto.wire.control import Ack, Datagram, PathReport
 from srd.proto.wire.data import Burst
 from srd.proto.wire.status import Status
+from tests.failing import refusing
 from tests.patience import PATIENCE_S, until
 from tests.srd.io.exchange import wait_readable
-from tests.srd.io.node import completed, ended, fill, loopback_sockets, node, open_pair, received
+from tests.srd.io.node import Node, completed, fill, join, loopback_sockets, node, nodes, received
 from tests.srd.loopback import closed_port
+from tests.srd.tunnel.cable import namespaces, set_up, veth
 
 SEED = 13
 CLOCK_ERROR_US = 20_000
 """Bound of the error of `wall_to_monotonic_s` on a busy host."""
 
 
+def statuses(one: Node) -> list[Status]:
+    """Those with which its requests completed, in this order."""
+    return [event.status for event in one.events if isinstance(event, Completion)]
+
+
 # -- messages -------------------------------------------------------------------------------------------------------
 
 
 async def test_driver__messages_cross_and_complete() -> None:
-    async with node(accepting=True) as two, node(accepting=False) as one:
-        peer = await open_pair(one, two)
+    async with nodes() as (one, two):
         payload = fill(one, 3 << 20)
         sizes = [0, 1, 8916, 8917, 3 << 20]
-        for request, length in enumerate(sizes):
-            one.post(peer, request=request, offset=0, length=length)
-        completions = await one.until(completed, count=len(sizes))
-        assert all(isinstance(event, Completion) and event.status is Status.OK for event in completions)
+        for length in sizes:
+            one.post(length)
+        await one.until(completed, count=len(sizes))
+        assert statuses(one) == [Status.OK] * len(sizes)
         messages = [
             event for event in await two.until(received, count=len(sizes)) if isinstance(event, MessageReceived)
         ]
@@ -65,10 +69,8 @@ async def test_driver__a_report_has_the_time_of_receipt(monkeypatch: pytest.Monk
         handle_ack(sender, ack, now=now, received_at=received_at)
 
     monkeypatch.setattr(Sender, "handle_ack", watch)
-    async with node(accepting=True) as two, node(accepting=False) as one:
-        peer = await open_pair(one, two)
-        fill(one, 1 << 20)
-        one.post(peer, request=0, offset=0, length=1 << 20)
+    async with nodes() as (one, _):
+        one.post(1 << 20)
         await one.until(completed)
     assert seen
     for report, arrived_at in seen:
@@ -93,15 +95,13 @@ async def test_driver__port_unreachable_is_ignored_for_an_open_peer() -> None:
     """It may be forged. An open peer ends by timeout, after a second."""
     async with node(accepting=False) as one:
         async with node(accepting=True) as two:
-            peer = await open_pair(one, two)
-            fill(one, 1000)
+            await join(one, two)
         before = time.monotonic()
-        one.post(peer, request=7, offset=0, length=1000)
-        (event,) = await one.until(ended)
-        assert isinstance(event, PeerEnded)
+        one.post(1000)
+        event = await one.end()
         assert event.status == 13
         assert time.monotonic() - before > 0.5
-        assert [(e.request, e.status) for e in one.events if isinstance(e, Completion)] == [(7, event.status)]
+        assert statuses(one) == [event.status]
 
 
 # -- full sockets ---------------------------------------------------------------------------------------------------
@@ -129,24 +129,23 @@ class FlakySendmmsg:
 @pytest.mark.parametrize("one_in", [2, 3, 10])
 async def test_driver__a_full_socket_delays_and_loses_nothing(monkeypatch: pytest.MonkeyPatch, one_in: int) -> None:
     """Each burst leaves by the socket of its path: otherwise losses would count for the wrong path."""
-    async with node(accepting=False) as one, node(accepting=True) as two:
-        peer = await open_pair(one, two)
+    async with nodes() as (one, two):
         hiccups = FlakySendmmsg(monkeypatch, one_in=one_in)
         payload = fill(one, 4 << 20)
-        for request in range(1000):  # one is a few calls without errors
+        for number in range(1000):  # one is a few calls without errors
             if hiccups.blocked > 3:
                 break
-            one.post(peer, request=request, offset=0, length=4 << 20)
-            (*_, message) = await two.until(received, count=request + 1)
+            one.post(4 << 20)
+            (*_, message) = await two.until(received, count=number + 1)
             assert isinstance(message, MessageReceived)
             assert two.body(message) == payload
             for extent in message.extents:
                 two.pool.drop(extent.region_offset, length=extent.length)
-            two.core.release(two.events[0].peer, size_bytes=message.length, messages=1, now=time.monotonic())
+            two.core.release(two.peer, size_bytes=message.length, messages=1, now=time.monotonic())
             two.driver.wake()
         assert hiccups.blocked > 3
         ports = {index: sock.getsockname()[1] for index, sock in enumerate(one.sockets)}
-        sources = two.core.peer(two.events[0].peer).addresses.sources
+        sources = two.core.peer(two.peer).addresses.sources
         assert {path: source.address[1] for path, source in sources.items()} == ports
         assert not one.failures, one.failures[0]
 
@@ -175,30 +174,23 @@ async def test_driver__an_icmp_error_does_not_hide_what_has_arrived(closed_addre
 
 
 @pytest.fixture
-def slow_namespaces() -> Iterator[tuple[str, str]]:
+def slow_namespaces() -> Iterator[list[str]]:
     """Two namespaces joined by a veth pair; what the first sends leaves at 50 Mbit/s through a long queue."""
-    names = f"td{os.getpid()}a", f"td{os.getpid()}b"
-
-    def run(command: str) -> None:
-        subprocess.run(command.split(), check=True, capture_output=True)
-
-    try:
-        for name in names:
-            run(f"ip netns add {name}")
-        run(f"ip -n {names[0]} link add v0 mtu 9000 type veth peer name v0 mtu 9000 netns {names[1]}")
-        for name, address in zip(names, ("10.8.0.1/24", "10.8.0.2/24"), strict=True):
-            run(f"ip -n {name} address add {address} dev v0")
-            run(f"ip -n {name} link set v0 up")
-        run(f"tc -n {names[0]} qdisc add dev v0 root tbf rate 50mbit burst 128k limit 64m")
+    with namespaces(2) as names:
+        veth(*names, mtu=9000)
+        for number, name in enumerate(names, 1):
+            set_up(name, "eth0", f"10.8.0.{number}/24")
+        run_tool(
+            "tc",
+            "-n",
+            names[0],
+            *["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "50mbit", "burst", "128k", "limit", "64m"],
+        )
         yield names
-    finally:
-        for name in names:
-            with suppress(subprocess.CalledProcessError):
-                run(f"ip netns delete {name}")
 
 
 @pytest.mark.root
-async def test_driver__a_device_with_a_full_queue(slow_namespaces: tuple[str, str]) -> None:
+async def test_driver__a_device_with_a_full_queue(slow_namespaces: list[str]) -> None:
     def sockets(host: str) -> list[socket.socket]:
         return [open_socket((host, 0), family=socket.AF_INET) for _ in range(2)]
 
@@ -211,9 +203,9 @@ async def test_driver__a_device_with_a_full_queue(slow_namespaces: tuple[str, st
         node(accepting=True, paths=2, sockets=ends[1]) as two,
         node(accepting=False, paths=2, sockets=ends[0]) as one,
     ):
-        peer = await open_pair(one, two)
+        await join(one, two)
         payload = fill(one, 2 << 20)
-        one.post(peer, request=0, offset=0, length=2 << 20)
+        one.post(2 << 20)
 
         def is_complete() -> bool:
             nonlocal blocked
@@ -222,8 +214,7 @@ async def test_driver__a_device_with_a_full_queue(slow_namespaces: tuple[str, st
             return any(completed(event) for event in one.events)
 
         await until(is_complete, pause_s=0)
-        (message,) = await two.until(received)
-        assert isinstance(message, MessageReceived)
+        message = await two.the_message()
         assert two.body(message) == payload
     assert blocked, "the socket was never full: the test is void"
 
@@ -233,8 +224,7 @@ async def test_driver__a_device_with_a_full_queue(slow_namespaces: tuple[str, st
 
 async def test_close__closes_sockets_timer_and_readers() -> None:
     before = sorted(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names are all that is wanted
-    async with node(accepting=True) as two, node(accepting=False) as one:
-        await open_pair(one, two)
+    async with nodes() as (one, _):
         one.driver.close()
         one.driver.close()
         one.driver.wake()
@@ -243,14 +233,9 @@ async def test_close__closes_sockets_timer_and_readers() -> None:
 
 
 async def test_close__with_a_full_socket(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(accepting=True) as two, node(accepting=False) as one:
-        peer = await open_pair(one, two)
-
-        def full(_fd: int, *, messages: int, count: int) -> int:
-            raise BlockingIOError(errno.EAGAIN, f"EAGAIN {messages:x} {count}")
-
-        monkeypatch.setattr(syscalls, "sendmmsg", full)
-        one.post(peer, request=0, offset=0, length=1000)
+    async with nodes() as (one, _):
+        monkeypatch.setattr(syscalls, "sendmmsg", refusing(errno.EAGAIN))
+        one.post(1000)
         await until(lambda: one.driver._full is not None)
         one.driver.close()
 
@@ -259,17 +244,11 @@ async def test_drop_unsent__memory_of_a_cancelled_request_is_not_read_after_a_fu
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The socket refused its bursts; they must not be sent later, from memory that may be reused."""
-
-    def full(_fd: int, *, messages: int, count: int) -> int:
-        raise BlockingIOError(errno.EAGAIN, f"EAGAIN {messages:x} {count}")
-
-    async with node(accepting=True) as two, node(accepting=False) as one:
-        peer = await open_pair(one, two)
-        monkeypatch.setattr(syscalls, "sendmmsg", full)
-        fill(one, 1 << 20)
-        one.post(peer, request=1, offset=0, length=1 << 20)
+    async with nodes() as (one, two):
+        monkeypatch.setattr(syscalls, "sendmmsg", refusing(errno.EAGAIN))
+        one.post(1 << 20)
         await until(lambda: one.driver._transmitter.port is not None)
-        one.core.cancel(peer, request=1, now=time.monotonic())
+        one.core.cancel(one.peer, request=0, now=time.monotonic())
         one.driver.wake()
         await one.until(completed)
         # The ABORT for the other end may be pending already: it refers to no memory.
@@ -278,22 +257,16 @@ async def test_drop_unsent__memory_of_a_cancelled_request_is_not_read_after_a_fu
         assert not isinstance(held, Burst) or not held.payload_bytes
         one.outgoing.array[:] = 0xEE
         monkeypatch.undo()
-        one.post(peer, request=2, offset=0, length=100_000)
-        (message,) = await two.until(received)
-        assert isinstance(message, MessageReceived)
+        one.post(100_000)
+        message = await two.the_message()
         assert two.body(message) == b"\xee" * 100_000
-        assert [(e.request, e.status) for e in await one.until(completed, count=2) if isinstance(e, Completion)] == [
-            (1, Status.FLUSHED), (2, Status.OK),
-        ]  # fmt: skip
+        await one.until(completed, count=2)
+        assert statuses(one) == [Status.FLUSHED, Status.OK]
 
 
-async def test_completion__a_pending_retransmission_is_not_read_after_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_completion__a_pending_retransmission_is_not_read_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ack of the first transmission arrives while the second is pending: the application owns the memory again."""
-    async with node(accepting=True) as two, node(accepting=False) as one:
-        peer = await open_pair(one, two)
-        fill(one, 1000)
+    async with nodes() as (one, _):
         real = syscalls.sendmmsg
 
         def send_and_report_full(fd: int, *, messages: int, count: int) -> int:
@@ -301,18 +274,11 @@ async def test_completion__a_pending_retransmission_is_not_read_after_it(
             raise BlockingIOError(errno.EAGAIN, "EAGAIN")
 
         waiting: list[int | None] = []
-        original = one.on_event
-
-        def on_event(event: Event) -> None:
-            waiting.append(one.driver._transmitter.port)
-            original(event)
-
-        one.driver._on_event = on_event
+        one.reacts = lambda _: waiting.append(one.driver._transmitter.port)
         monkeypatch.setattr(syscalls, "sendmmsg", send_and_report_full)
-        one.post(peer, request=0, offset=0, length=1000)
-        (event,) = await one.until(completed)
-        assert isinstance(event, Completion)
-        assert event.status is Status.OK
+        one.post(1000)
+        await one.until(completed)
+        assert statuses(one) == [Status.OK]
         assert waiting == [None]
         assert not isinstance(one.driver._deferred, Burst)
 

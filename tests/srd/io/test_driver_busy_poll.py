@@ -13,11 +13,11 @@ import pytest
 from srd.io import driver, moderation, turn_policy
 from srd.io.rx_buffers import SUPER_BYTES
 from srd.io.timer import TimerFd
-from srd.proto.events import Event, MessageReceived, PeerEnded
+from srd.proto.events import Event, MessageReceived
 from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S, until
 from tests.srd.io.exchange import wait_readable
-from tests.srd.io.node import Node, accepted, completed, ended, fill, node, open_pair, received
+from tests.srd.io.node import Node, completed, ended, fill, join, node, nodes, received
 from tests.srd.io.trace import traced
 from tests.srd.loopback import SMALL, content, memory, pair, receive, send
 
@@ -88,11 +88,9 @@ async def test_busy_poll__polls_until_the_close_and_other_tasks_run(monkeypatch:
 @pytest.mark.sources
 async def test_poll__reads_while_it_has_something_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn_policy, "REPLIES_WITHIN_S", 0)
-    async with traced(monkeypatch, accepting=True) as (two, trace), node(accepting=False, paths=1) as one:
-        peer, back = await open_pair(one, two), await accepted(two)
-        fill(two, 4 << 20)
-        send_now(one, peer, to=two)
-        two.post(back, request=0, offset=0, length=100)
+    async with traced(monkeypatch) as (one, two, trace):
+        send_now(one, to=two)
+        two.post(100)
         trace.steps.clear()
         assert two.driver.poll()
         assert trace.of("read", "data") == "read data"
@@ -100,17 +98,12 @@ async def test_poll__reads_while_it_has_something_to_send(monkeypatch: pytest.Mo
 
 @pytest.mark.sources
 async def test_poll__reads_nothing_while_a_reply_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with (
-        traced(monkeypatch, accepting=True, adaptive_poll_s=PATIENCE_S) as (two, trace),
-        node(accepting=False, paths=1) as one,
-    ):
-        peer, back = await open_pair(one, two), await accepted(two)
-        fill(two, 4 << 20)
-        send_now(one, peer, to=two)
+    async with traced(monkeypatch, poll_s=(0, PATIENCE_S)) as (one, two, trace):
+        send_now(one, to=two)
         assert two.driver.poll()
         assert two.driver.yields
-        send_now(one, peer, to=two)
-        two.post(back, request=0, offset=0, length=100)
+        send_now(one, to=two)
+        two.post(100)
         trace.steps.clear()
         assert two.driver.poll()
         assert trace.of("read", "data") == "data"
@@ -121,21 +114,18 @@ async def test_poll__that_finds_nothing_does_not_keep_the_next_turn_from_reading
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """That turn reads before it handles timeouts, or what was acknowledged is declared lost."""
-    async with traced(monkeypatch, accepting=True) as (two, trace), node(accepting=False, paths=1) as one:
-        peer = await open_pair(one, two)
-        await accepted(two)
+    async with traced(monkeypatch) as (one, two, trace):
         two.driver.wake()
         assert two.driver.poll()
-        send_now(one, peer, to=two)
+        send_now(one, to=two)
         trace.steps.clear()
         await two.until(received)
         assert trace.steps[0] == "read"
 
 
-def send_now(one: Node, peer: int, *, to: Node) -> None:
+def send_now(one: Node, *, to: Node) -> None:
     """Send a message of a packet, and return when it is in the other end's socket."""
-    fill(one, 100)
-    one.post(peer, request=0, offset=0, length=100)
+    one.post(100)
     one.driver.flush()
     wait_readable(to.sockets[0])
 
@@ -144,20 +134,18 @@ def send_now(one: Node, peer: int, *, to: Node) -> None:
 async def test_rx_coalesce__only_in_a_stream(pollers: list[Poller]) -> None:
     async with node(accepting=True) as two, node(accepting=False) as one:
         poller_of_two, poller_of_one = pollers
-        peer = await open_pair(one, two)
-        fill(one, 4 << 20)
-        for request in range(20):
-            one.post(peer, request=request, offset=0, length=(100, 64 << 10)[request % 2])
-            await one.until(completed, count=request + 1)
+        await join(one, two)
+        for number in range(20):
+            await one.post_in_turn(1, (100, 64 << 10)[number % 2])
             assert "suppress" not in poller_of_one.calls + poller_of_two.calls
-        one.post(peer, request=20, offset=0, length=4 << 20)
+        one.post(4 << 20)
         await two.until(received, count=21)
         await one.until(completed, count=21)
         assert "suppress" in poller_of_one.calls
         assert "suppress" in poller_of_two.calls
         poller_of_two.calls.clear()
-        for request in range(21, 221):  # messages of a packet each, many at once
-            one.post(peer, request=request, offset=0, length=9000)
+        for _ in range(200):  # messages of a packet each, many at once
+            one.post(9000)
         await two.until(received, count=221)
         assert "suppress" in poller_of_two.calls
 
@@ -168,13 +156,11 @@ async def test_rx_coalesce__also_in_a_stream_of_short_messages(
 ) -> None:
     """Each ack completes some of them: this is no ping-pong."""
     monkeypatch.setattr(moderation, "MIN_PAUSE_S", 0.0)  # both ends share a process, whatever the rate
-    async with node(accepting=True) as two, node(accepting=False, adaptive_poll_s=PATIENCE_S) as one:
-        peer = await open_pair(one, two)
-        fill(one, 4 << 20)
+    async with nodes(poll_s=(PATIENCE_S, 0)) as (one, _):
         calls = pollers[1].calls
         calls.clear()
-        for request in range(100):
-            one.post(peer, request=request, offset=0, length=64 << 10)
+        for _ in range(100):
+            one.post(64 << 10)
         await one.until(completed, count=100)
         assert calls.count("suppress") > calls.count("extend")
         assert not one.driver.yields
@@ -186,16 +172,14 @@ async def test_adaptive_poller__extended_by_closely_spaced_messages_and_not_by_s
     window_s: float, pollers: list[Poller], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(moderation, "MIN_PAUSE_S", 0.0)  # both ends share a process, whatever the rate
-    async with node(accepting=True) as two, node(accepting=False, adaptive_poll_s=window_s) as one:
-        peer = await open_pair(one, two)
-        fill(one, 4 << 20)
+    async with nodes(poll_s=(window_s, 0)) as (one, _):
         calls = pollers[1].calls
         calls.clear()
-        one.post(peer, request=0, offset=0, length=100)
+        one.post(100)
         await one.until(completed)
         await asyncio.sleep(0)
         assert set(calls) == ({"extend"} if window_s else set())
-        one.post(peer, request=1, offset=0, length=4 << 20)
+        one.post(4 << 20)
         await one.until(completed, count=2)
         await asyncio.sleep(0)
         assert "suppress" in calls
@@ -216,17 +200,12 @@ async def test_reply__precedes_the_ack_in_a_ping_pong(
     `scheduled`: what the event loop has yet to call when it calls the application.
     """
     loop = asyncio.get_running_loop()
-    async with (
-        traced(monkeypatch, accepting=True, adaptive_poll_s=PATIENCE_S) as (two, trace),
-        node(accepting=False, paths=1, adaptive_poll_s=PATIENCE_S) as one,
-    ):
-        peers = {one: await open_pair(one, two), two: await accepted(two)}
+    async with traced(monkeypatch, poll_s=(PATIENCE_S, PATIENCE_S)) as (one, two, trace):
         if "_on_timer" in scheduled:
             monkeypatch.setattr(TimerFd, "acknowledge", lambda _: True)
 
         def answering(node: Node) -> Callable[[Event], None]:
             """Have a node reply to each message with one of the same length."""
-            fill(node, 4 << 20)
 
             def reacts(event: Event) -> None:
                 if isinstance(event, MessageReceived):
@@ -235,13 +214,12 @@ async def test_reply__precedes_the_ack_in_a_ping_pong(
                     for name in scheduled:
                         call = getattr(node.driver, name)
                         call() if name == "wake" else loop.call_soon(call)
-                    number = sum(map(received, node.events))
-                    loop.call_soon(lambda: node.post(peers[node], request=number, offset=0, length=length))
+                    loop.call_soon(node.post, length)
 
             return reacts
 
         one.reacts, two.reacts = answering(one), answering(two)
-        one.post(peers[one], request=0, offset=0, length=length)
+        one.post(length)
         await two.until(received, count=10)
         assert "message data ack controls" in trace.of("message", "data", "ack", "controls")
 
@@ -251,14 +229,11 @@ async def test_after_delivery__a_reply_goes_out_in_the_same_turn_and_precedes_th
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also in the first turn after a rest, when no application is waited for."""
-    async with traced(monkeypatch, accepting=True) as (two, trace), node(accepting=False, paths=1) as one:
-        peer, back = await open_pair(one, two), await accepted(two)
-        fill(one, 4 << 20)
-        fill(two, 4 << 20)
+    async with traced(monkeypatch) as (one, two, trace):
 
         def reply() -> bool:
             trace.steps.append("delivered")
-            two.post(back, request=trace.steps.count("delivered"), offset=0, length=100)
+            two.post(100)
             return True
 
         def reacts(event: Event) -> None:
@@ -267,9 +242,9 @@ async def test_after_delivery__a_reply_goes_out_in_the_same_turn_and_precedes_th
                 two.driver.after_delivery(reply)
 
         two.reacts = reacts
-        for request in range(10):
-            one.post(peer, request=request, offset=0, length=100)
-            await one.until(received, count=request + 1)
+        for number in range(10):
+            one.post(100)
+            await one.until(received, count=number + 1)
         order = trace.of("read", "message", "delivered", "data", "ack")
         assert order.count("read message delivered data ack") == order.count("delivered") == 10
 
@@ -277,15 +252,11 @@ async def test_after_delivery__a_reply_goes_out_in_the_same_turn_and_precedes_th
 @pytest.mark.sources
 async def test_wake__within_a_turn_that_sends_causes_no_other_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn_policy, "REPLIES_WITHIN_S", 0)
-    async with traced(monkeypatch, accepting=True) as (two, trace), node(accepting=False, paths=1) as one:
-        peer = await open_pair(one, two)
-        await accepted(two)
-        fill(one, 4 << 20)
+    async with traced(monkeypatch) as (one, two, trace):
         trace.steps.clear()
         two.reacts = lambda _: two.driver.wake()
-        for request in range(20):
-            one.post(peer, request=request, offset=0, length=100)
-            await one.until(completed, count=request + 1)
+        for _ in range(20):
+            await one.post_in_turn(1, 100)
             await asyncio.sleep(0)
         assert sum(map(received, two.events)) == 20
         assert "idle idle" not in trace.of("deadlines", "idle"), "a turn that did not read"
@@ -294,13 +265,10 @@ async def test_wake__within_a_turn_that_sends_causes_no_other_turn(monkeypatch: 
 @pytest.mark.sources
 async def test_read__goes_on_while_a_message_arrives_in_whole_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn reads all of a message of nine trains, though four batches of one train end the reading of a socket."""
-    async with traced(monkeypatch, accepting=True) as (two, trace), node(accepting=False, paths=1) as one:
-        peer = await open_pair(one, two)
+    async with traced(monkeypatch) as (one, two, trace):
         payload = fill(one, 560_000)
         two.queue.batch_messages = 1
-        for request in range(6):
-            one.post(peer, request=request, offset=0, length=len(payload))
-            await one.until(completed, count=request + 1)
+        await one.post_in_turn(6, len(payload))
         assert len(payload) in trace.read_bytes
         assert max(trace.read_bytes) < driver.TURN_BYTES + driver.BATCHES_PER_TURN * SUPER_BYTES
 
@@ -321,15 +289,8 @@ async def test_reply__deadlines_are_checked_when_every_turn_receives_a_message(m
 
 async def _without_replies(monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the order of reads, events, acks and deadlines at an end that gets twenty messages, one at a time."""
-    async with (
-        traced(monkeypatch, accepting=True, paths=4, adaptive_poll_s=PATIENCE_S) as (two, trace),
-        node(accepting=False) as one,
-    ):
-        peer = await open_pair(one, two)
-        fill(one, 4 << 20)
-        for request in range(20):
-            one.post(peer, request=request, offset=0, length=100)
-            await one.until(completed, count=request + 1)
+    async with traced(monkeypatch, paths=4, poll_s=(0, PATIENCE_S)) as (one, _, trace):
+        await one.post_in_turn(20, 100)
         return trace.of("read", "event", "ack", "deadlines")
 
 
@@ -337,20 +298,15 @@ async def _without_replies(monkeypatch: pytest.MonkeyPatch) -> str:
 async def test_reply__an_application_may_close_at_once_when_a_peer_ends() -> None:
     """The other end gets its CLOSE before that, and need not probe."""
     loop = asyncio.get_running_loop()
-    async with node(accepting=True, adaptive_poll_s=PATIENCE_S) as two, node(accepting=False) as one:
-        peer = await open_pair(one, two)
-        fill(one, 4 << 20)
+    async with nodes(poll_s=(0, PATIENCE_S)) as (one, two):
 
         def reacts(event: Event) -> None:
             if ended(event):
                 loop.call_soon(two.driver.close)
 
         two.reacts = reacts
-        for request in range(3):
-            one.post(peer, request=request, offset=0, length=100)
-            await one.until(completed, count=request + 1)
-        one.core.close(peer, now=time.monotonic())
+        await one.post_in_turn(3, 100)
+        one.core.close(one.peer, now=time.monotonic())
         one.driver.wake()
-        (event,) = await one.until(ended)
-        assert isinstance(event, PeerEnded)
+        event = await one.end()
         assert event.reason == "closed"

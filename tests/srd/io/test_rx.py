@@ -34,9 +34,7 @@ def raw_packets(one: Source, two: Receiver, payload: bytes, *, segment_bytes: in
     burst = one.burst(
         two.address,
         message=message,
-        offset=0,
         size_bytes=len(payload),
-        length=len(payload),
         segment_bytes=segment_bytes,
     )
     headers = np.zeros((burst.count, HEADER_BYTES), np.uint8)
@@ -54,10 +52,7 @@ def test_receive__trains_of_one_batch_are_one_datagram_once_batches_are_full() -
         for message in range(3):
             payload = content(8916 * 28, seed=message)
             one.send(two.address, payload, segment_bytes=8916, message=message)
-            wait_readable(two.socket)
-            batch = two.queue.receive(two.socket)
-            assert batch is not None
-            two.record(batch)
+            batch = receive_batch(two)
             assert [arrival.count for arrival in batch.datagrams] == ([28] if message else [7] * 4)
             assert two.message(message) == payload
         assert two.queue.bytes_copied == 0
@@ -71,10 +66,7 @@ def test_receive__trains_that_are_not_contiguous_are_separate_datagrams() -> Non
             for turn, (sender, packets) in enumerate([(one, 44), (one, 44), (other, 44), (one, 10), (one, 44)]):
                 sender.send(two.address, content(1416 * packets, seed=turn), segment_bytes=1416, message=message + turn)
                 expected.append(packets)
-            wait_readable(two.socket)
-            batch = two.queue.receive(two.socket)
-            assert batch is not None
-            two.record(batch)
+            batch = receive_batch(two)
             counts = [arrival.count for arrival in batch.datagrams]
             assert counts == (expected if not message else [88, 44, 10, 44])
             two.release()
@@ -98,9 +90,8 @@ def send_bursts(
 
 
 def receive_batch(two: Receiver) -> RxBatch:
-    wait_readable(two.socket)
-    batch = two.queue.receive(two.socket)
-    assert batch is not None
+    """Receive a batch, and hold it."""
+    batch = two.receive_batch()
     two.record(batch)
     return batch
 
@@ -161,15 +152,7 @@ def test_receive__reports_whether_the_socket_may_hold_more() -> None:
     with source() as one, Receiver() as two:
         for message in range(SLOTS + 1):
             one.send(two.address, b"x", segment_bytes=8916, message=message)
-        wait_readable(two.socket)
-        first = two.queue.receive(two.socket)
-        assert first is not None
-        assert first.full
-        two.record(first)
-        second = two.queue.receive(two.socket)
-        assert second is not None
-        assert not second.full
-        two.record(second)
+        assert [receive_batch(two).full for _ in range(2)] == [True, False]
         assert two.packets == SLOTS + 1
 
 
@@ -377,12 +360,17 @@ def test_receive__an_empty_pool_drops_and_counts_and_overwrites_nothing() -> Non
         assert two.queue.refused_packets == 1  # a train counts as one
 
 
+def use_up(one: Source, two: Receiver) -> None:
+    """Send until the receiver has no memory left."""
+    while two.pool.free_chunks or not two.buffers.is_scratch(0):
+        one.send(two.address, bytes(60_000), segment_bytes=8916)
+        wait_readable(two.socket)
+        two.drain()
+
+
 def test_receive__an_empty_pool_still_receives_control_packets() -> None:
     with source() as one, Receiver(chunk_bytes=128 << 10, chunks=2) as two:
-        while two.pool.free_chunks or not two.buffers.is_scratch(0):
-            one.send(two.address, bytes(60_000), segment_bytes=8916)
-            wait_readable(two.socket)
-            two.drain()
+        use_up(one, two)
         one.socket.sendto(Probe(5, 6, 0, 0, 0).encode(), two.address)
         two.receive(controls=1)
         assert two.controls[0][0] == Probe(5, 6, 0, 0, 0).encode()
@@ -392,15 +380,11 @@ def test_receive__an_empty_pool_still_receives_control_packets() -> None:
 def test_receive__an_empty_pool_still_receives_packets_without_payload(count: int) -> None:
     """An ABORT must be received even then: it frees memory."""
     with source() as one, Receiver(chunk_bytes=128 << 10, chunks=2) as two:
-        while two.pool.free_chunks or not two.buffers.is_scratch(0):
-            one.send(two.address, bytes(60_000), segment_bytes=8916)
-            wait_readable(two.socket)
-            two.drain()
+        use_up(one, two)
         before = two.packets
-        burst = one.burst(two.address, message=7, offset=0, size_bytes=0, length=99, segment_bytes=1)
+        burst = one.burst(two.address, message=7, size_bytes=0, length=99, segment_bytes=1)
         burst.count, burst.segment_bytes, burst.flags = count, 0, ABORTED
-        one.transmitter.add(burst)
-        assert one.transmitter.flush(one.socket)
+        one.transmit(burst)
         two.receive(packets=before + count)
         assert sum(burst.count for burst in two.bursts if burst.flags == ABORTED and burst.message == 7) == count
         assert all(burst.payload_bytes == 0 for burst in two.bursts if burst.message == 7)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from srd.proto.wire.data import Burst
-from tests.srd.io.exchange import Receiver, content, source, wait_readable
+from tests.srd.io.exchange import Receiver, content, source
 
 SEED = 12
 
@@ -17,8 +17,7 @@ def test_receive__payloads_of_a_train_of_small_messages_are_made_contiguous() ->
         one.fill(payload)
         places = np.arange(60, dtype=np.uint64)[::-1] * np.uint64(64) + np.uint64(one.region.address)
         burst = Burst(two.address, 3, 0, 7, 0, 60, 0, 0, 64, 0, 0, 0, 0, 64 * 60, 64, 0, places)
-        one.transmitter.add(burst)
-        assert one.transmitter.flush(one.socket)
+        one.transmit(burst)
         two.receive(packets=60)
         (received,) = two.bursts
         assert (received.batch, received.count, received.payload_bytes) == (True, 60, 60 * 64)
@@ -37,7 +36,4 @@ def test_receive__small_messages_without_memory_are_dropped() -> None:
                 Burst(two.address, 3, 9 * slot, 7, 9 * slot, 9, 0, 0, 64, 0, 0, 0, 0, 64 * 9, 64, 0, places)
             )
         assert one.transmitter.flush(one.socket)
-        wait_readable(two.socket)
-        batch = two.queue.receive(two.socket)
-        assert batch is not None
-        assert batch.no_memory == {7}
+        assert two.receive_batch().no_memory == {7}

@@ -15,7 +15,7 @@ from srd.proto.wire.data import HEADER_BYTES, VERSION, PacketType
 from srd.proto.wire.protected import TAG_BYTES
 from srd.secure.packets import Suite
 from srd.secure.session import Session
-from tests.srd.io.exchange import Receiver, Source, content, source, wait_readable
+from tests.srd.io.exchange import Receiver, Source, content, source
 from tests.srd.secure.sessions import CONTEXT, Sealed, pair, plain_headers, seal, seal_headers, unseal
 
 SEED = 14
@@ -57,13 +57,6 @@ def train(packets: list[Sealed]) -> bytes:
 def landed(two: Receiver) -> bytes:
     """All payload in the order in which it was described."""
     return b"".join(two.payload(burst) for burst in two.bursts)
-
-
-def receive_one(two: Receiver) -> RxBatch:
-    wait_readable(two.socket)
-    batch = two.queue.receive(two.socket)
-    assert batch is not None
-    return batch
 
 
 # -- authentic data --------------------------------------------------------------------------------------------------
@@ -231,7 +224,7 @@ def test_receive__what_the_core_does_not_keep_is_reused_while_memory_is_short() 
     with source(protection=one_session) as one, Receiver(protections={CONTEXT: two_session}) as two:
         for message in range(50):
             one.send(two.address, bytes(60_000), segment_bytes=1000, message=message)
-            batch = receive_one(two)
+            batch = two.receive_batch()
             starts.add(batch.datagrams[0].payload_offset)
             batch.low_region = 0
             two.queue.commit(batch, ReceiveResult())
@@ -245,7 +238,7 @@ def test_receive__short_datagrams(kind: PacketType, length: int) -> None:
     datagram = (bytes([VERSION, kind]) + bytes(6) + CONTEXT.to_bytes(8, "big") + bytes(100))[:length]
     with source() as attacker, Receiver(protections={CONTEXT: two_session}) as two:
         attacker.socket.sendto(datagram, two.address)
-        batch = receive_one(two)
+        batch = two.receive_batch()
         assert not batch.datagrams
         is_data = kind is PacketType.DATA and length >= HEADER_BYTES
         assert len(batch.controls) == (length > 0 and not is_data)
@@ -333,7 +326,7 @@ def test_receive__what_two_peers_sent_is_described_apart() -> None:
     protections = {CONTEXT: two_session, OTHER_CONTEXT: its_session}
     with source() as one, Receiver(protections=protections) as two:
         one.send_train(two.address, train(mine + theirs), segment_bytes=SIZE)
-        batch = receive_one(two)
+        batch = two.receive_batch()
         found = [(each.context, each.count, bytes(each.headers[8:16])) for each in batch.datagrams]
         assert found == [(CONTEXT, 4, mine[0].header[8:16]), (OTHER_CONTEXT, 4, theirs[0].header[8:16])]
         two.record(batch)
@@ -360,7 +353,7 @@ def test_receive__without_memory_only_authentic_data_is_reported() -> None:
         assert not batch.datagrams
         held = landed(two)
         forge_full(attacker, two)
-        batch = receive_one(two)
+        batch = two.receive_batch()
         assert not batch.no_memory, "what is not authentic is not reported to anybody"
         assert landed(two) == held == content(50_000, seed=SEED) * sent
         two.release()
@@ -371,7 +364,7 @@ def test_receive__without_memory_only_authentic_data_is_reported() -> None:
 
 def _send_more(one: Source, two: Receiver) -> RxBatch:
     one.send(two.address, content(50_000, seed=SEED), segment_bytes=50_000)
-    return receive_one(two)
+    return two.receive_batch()
 
 
 def forge_full(attacker: Source, two: Receiver) -> None:
@@ -390,6 +383,6 @@ def test_receive__a_header_alone_takes_no_memory() -> None:
         while not (batch := _send_more(one, two)).no_memory:
             two.record(batch)
         one.send(two.address, b"", segment_bytes=1)
-        batch = receive_one(two)
+        batch = two.receive_batch()
         assert not batch.no_memory
         assert [(each.count, each.payload_bytes) for each in batch.datagrams] == [(1, 0)]

@@ -64,10 +64,9 @@ def test_flush__datagrams_are_header_ciphertext_and_tag(count: int) -> None:
     with source(protection=one_session) as one, Receiver() as two:
         two.without_gro()
         one.fill(payload)
-        burst = one.burst(two.address, message=9, offset=0, size_bytes=len(payload), length=5000, segment_bytes=100)
+        burst = one.burst(two.address, message=9, size_bytes=len(payload), length=5000, segment_bytes=100)
         burst.flags = IMMEDIATE
-        one.transmitter.add(burst)
-        assert one.transmitter.flush(one.socket)
+        one.transmit(burst)
         datagrams = received(two.socket, count=count)
         for index, datagram in enumerate(datagrams):
             piece = payload[index * 100 : (index + 1) * 100]
@@ -119,10 +118,9 @@ def test_add__a_batch_of_messages() -> None:
         two.without_gro()
         one.fill(payload)
         starts = [3000, 0, 100, 3900]
-        burst = one.burst(two.address, message=5, offset=0, size_bytes=400, length=100, segment_bytes=100)
+        burst = one.burst(two.address, message=5, size_bytes=400, length=100, segment_bytes=100)
         burst.payload_addresses = np.array([one.region.address + at for at in starts], np.uint64)
-        one.transmitter.add(burst)
-        assert one.transmitter.flush(one.socket)
+        one.transmit(burst)
         found = [opened(two_session, datagram) for datagram in received(two.socket, count=4)]
         assert [plain for _, plain in found] == [payload[at : at + 100] for at in starts]
         assert [int.from_bytes(header[28:32], "big") for header, _ in found] == [5, 6, 7, 8]
@@ -167,14 +165,11 @@ def test_add__a_burst_whose_short_last_packet_ends_the_stage() -> None:
     with source(protection=one_session) as one, Receiver(protections={CONTEXT: two_session}, chunks=60) as two:
         for turn in range(2):
             packets = one.add(two.address, first, segment_bytes=65_435, message=2 * turn)
-            burst = one.burst(
-                two.address, message=2 * turn + 1, offset=0, size_bytes=40_001, length=40_001, segment_bytes=40_000
-            )
+            burst = one.burst(two.address, message=2 * turn + 1, size_bytes=40_001, segment_bytes=40_000)
             assert one.transmitter.has_room_for(burst)
             assert not one.transmitter.has_room_for(changed(burst, payload_bytes=80_000))
             one.fill(second)
-            one.transmitter.add(burst)
-            assert one.transmitter.flush(one.socket)
+            one.transmit(burst)
             two.receive(packets=two.packets + packets + 2)
             assert two.message(2 * turn) == first
             assert two.message(2 * turn + 1) == second
@@ -200,12 +195,9 @@ def test_add__after_a_key_update(count: int, flags: int) -> None:
     payload = content(count * 100, seed=SEED)
     with source(protection=one_session) as one, Receiver(protections={CONTEXT: two_session}) as two:
         one.fill(payload)
-        burst = one.burst(
-            two.address, message=0, offset=0, size_bytes=len(payload), length=len(payload), segment_bytes=100
-        )
+        burst = one.burst(two.address, size_bytes=len(payload), segment_bytes=100)
         burst.flags = flags
-        one.transmitter.add(burst)
-        assert one.transmitter.flush(one.socket)
+        one.transmit(burst)
         two.receive(packets=count)
         assert two.message(0) == payload
         assert {(each.flags, each.immediate) for each in two.bursts} == {(flags, burst.immediate)}

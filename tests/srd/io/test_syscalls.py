@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import select
 import socket
+from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address
 
 import numpy as np
@@ -104,13 +105,8 @@ def test_recvmmsg__lengths_source_and_nothing_more() -> None:
         assert recvmmsg(two.fileno(), messages=pointer, count=4) == 0
 
 
-def test_sendmmsg__bad_flow() -> None:
+@pytest.mark.parametrize("call", [sendmmsg, recvmmsg])
+def test_messages__bad_flow(call: Callable[..., int]) -> None:
     with pytest.raises(OSError, match="EBADF") as caught:
-        sendmmsg(-1, messages=0, count=1)
-    assert caught.value.errno == errno.EBADF
-
-
-def test_recvmmsg__bad_flow() -> None:
-    with pytest.raises(OSError, match="EBADF") as caught:
-        recvmmsg(-1, messages=0, count=1)
+        call(-1, messages=0, count=1)
     assert caught.value.errno == errno.EBADF

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -96,7 +96,7 @@ def test_add__rows_are_reused_for_other_shapes() -> None:
 def test_has_room_for__packets() -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
         payload = content(PACKETS * 1000, seed=SEED)
-        next_burst = changed(one.burst(two.address, message=1, offset=0, size_bytes=1, length=1, segment_bytes=1000))
+        next_burst = changed(one.burst(two.address, message=1, size_bytes=1, segment_bytes=1000))
         one.psn = 0
         has_room = [one.transmitter.has_room_for(next_burst)]
         one.add(two.address, payload, segment_bytes=1000)
@@ -110,7 +110,7 @@ def test_has_room_for__packets() -> None:
 def test_has_room_for__messages() -> None:
     """Two datagrams of the largest size do not fit into one message."""
     with source() as one:
-        burst = one.burst(("127.0.0.1", 9), message=1, offset=0, size_bytes=3 * 65_000, length=1, segment_bytes=65_000)
+        burst = one.burst(("127.0.0.1", 9), message=1, size_bytes=3 * 65_000, length=1, segment_bytes=65_000)
         assert one.transmitter.messages_of(burst) == 3
         bursts = 0
         while one.transmitter.has_room_for(burst):
@@ -194,9 +194,7 @@ def refused_by_address(one: Source) -> None:
 
 
 def refused_for_its_length(one: Source) -> None:
-    nobody = ("127.0.0.1", 9)
-    burst = one.burst(nobody, message=1, offset=0, size_bytes=65_452, length=65_452, segment_bytes=65_452)
-    one.transmitter.add(burst)
+    one.add(("127.0.0.1", 9), bytes(65_452), segment_bytes=65_452, message=1)
 
 
 @pytest.mark.parametrize("add_refused", [refused_by_address, refused_for_its_length])
@@ -211,18 +209,28 @@ def test_flush__only_the_refused_datagram_is_lost(add_refused: Callable[[Source]
         assert not one.transmitter._no_gso, "the error was not about segmentation"
 
 
-class FailingSendmmsg:
-    """Replaces the system call: fails with these errors, one for each call, then succeeds."""
+class ScriptedSendmmsg:
+    """Replaces the system call: gives these answers, one to each call, then accepts all.
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, codes: list[int]) -> None:
-        self.codes = codes
+    An answer is an error, or the number of messages that the socket takes; 0 for a full socket.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: Iterable[int | OSError]) -> None:
+        self.answers = list(answers)
         self.real = syscalls.sendmmsg
         monkeypatch.setattr(syscalls, "sendmmsg", self)
 
     def __call__(self, fd: int, *, messages: int, count: int) -> int:
-        if self.codes:
-            raise OSError(self.codes.pop(0), "error")
-        return self.real(fd, messages=messages, count=count)
+        answer = self.answers.pop(0) if self.answers else count
+        if isinstance(answer, OSError):
+            raise answer
+        if answer == 0:
+            raise BlockingIOError(errno.EAGAIN, "EAGAIN")
+        return self.real(fd, messages=messages, count=min(answer, count))
+
+
+def errors(*codes: int) -> list[OSError]:
+    return [OSError(code, "error") for code in codes]
 
 
 @pytest.mark.parametrize(
@@ -238,21 +246,21 @@ class FailingSendmmsg:
 )
 def test_flush__errors_lose_only_their_datagrams(monkeypatch: pytest.MonkeyPatch, codes: list[int], lost: int) -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
-        FailingSendmmsg(monkeypatch, codes)
+        scripted = ScriptedSendmmsg(monkeypatch, errors(*codes))
         for message in range(3):
             one.add(two.address, content(5000, seed=SEED), segment_bytes=1000, message=message)
         assert one.transmitter.flush(one.socket)
         two.receive(packets=5 * (3 - lost))
         for message in range(lost, 3):
             assert two.message(message) == content(5000, seed=SEED)
-        assert (codes, one.transmitter._no_gso) == ([], set())
+        assert (scripted.answers, one.transmitter._no_gso) == ([], set())
 
 
 def test_flush__of_datagrams_sent_singly_only_the_refused_one_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
         refuse_segmentation(one.socket)
         one.send(two.address, bytes(2000), segment_bytes=1000, message=0)
-        FailingSendmmsg(monkeypatch, [errno.EPERM] * MAX_TRIES)
+        ScriptedSendmmsg(monkeypatch, errors(*[errno.EPERM] * MAX_TRIES))
         one.add(two.address, bytes(10_000), segment_bytes=1000, message=1)
         assert one.transmitter.flush(one.socket)
         two.receive(packets=2 + 9)
@@ -266,7 +274,7 @@ def test_flush__of_datagrams_sent_singly_only_the_refused_one_is_lost(monkeypatc
 def test_keep__the_others_arrive(monkeypatch: pytest.MonkeyPatch, unwanted: set[int]) -> None:
     payload = content(60_000, seed=SEED)
     with source() as one, Receiver(datagram_bytes=1056) as two:
-        LimitedSendmmsg(monkeypatch, [0])
+        ScriptedSendmmsg(monkeypatch, [0])
         for message in range(3):
             one.add(two.address, payload, segment_bytes=1000, message=message)
         assert not one.transmitter.flush(one.socket)
@@ -280,7 +288,7 @@ def test_keep__the_others_arrive(monkeypatch: pytest.MonkeyPatch, unwanted: set[
 
 def test_keep__none_and_then_another_path(monkeypatch: pytest.MonkeyPatch) -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
-        LimitedSendmmsg(monkeypatch, [0])
+        ScriptedSendmmsg(monkeypatch, [0])
         one.add(two.address, bytes(5000), segment_bytes=1000)
         assert not one.transmitter.flush(one.socket)
         one.transmitter.drop_unneeded(lambda _: False)
@@ -292,7 +300,7 @@ def test_keep__of_a_burst_that_went_in_part(monkeypatch: pytest.MonkeyPatch) -> 
     """What was sent is not sent again; the burst after it is sent."""
     payload = content(100_000, seed=SEED)
     with source() as one, Receiver(datagram_bytes=1056) as two:
-        LimitedSendmmsg(monkeypatch, [1, 0])
+        ScriptedSendmmsg(monkeypatch, [1, 0])
         for message in range(2):
             one.add(two.address, payload, segment_bytes=1000, message=message)
         assert not one.transmitter.flush(one.socket)
@@ -310,27 +318,12 @@ def messages_share(datagram_bytes: int) -> int:
 # -- full sockets ---------------------------------------------------------------------------------------------------
 
 
-class LimitedSendmmsg:
-    """Replaces the system call: accepts `answers` messages in turn, 0 for a full socket, then all."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: list[int]) -> None:
-        self.answers = answers
-        self.real = syscalls.sendmmsg
-        monkeypatch.setattr(syscalls, "sendmmsg", self)
-
-    def __call__(self, fd: int, *, messages: int, count: int) -> int:
-        allowed = self.answers.pop(0) if self.answers else count
-        if allowed == 0:
-            raise BlockingIOError(errno.EAGAIN, "EAGAIN")
-        return self.real(fd, messages=messages, count=min(allowed, count))
-
-
 @pytest.mark.parametrize("answers", [[0], [3, 0], [1, 1, 0], [7, 0], [2, 0, 0]])
 def test_flush__a_full_socket_keeps_the_rest(monkeypatch: pytest.MonkeyPatch, answers: list[int]) -> None:
     payload = content(24_000 - 1, seed=SEED)
     with source() as one, Receiver(datagram_bytes=1056) as two:
         blocked = answers.count(0)
-        LimitedSendmmsg(monkeypatch, answers)
+        ScriptedSendmmsg(monkeypatch, answers)
         packets = one.add(two.address, payload, segment_bytes=1000, burst_packets=3)
         assert [one.transmitter.flush(one.socket) for _ in range(blocked + 1)] == [False] * blocked + [True]
         two.receive(packets=packets)
@@ -345,7 +338,7 @@ def test_flush__full_while_sending_singly_loses_nothing(monkeypatch: pytest.Monk
         refuse_segmentation(one.socket)
         one.send(two.address, bytes(2000), segment_bytes=1000, message=0)
         blocked = answers.count(0)
-        LimitedSendmmsg(monkeypatch, answers)
+        ScriptedSendmmsg(monkeypatch, answers)
         one.add(two.address, payload, segment_bytes=1000, message=1)
         assert [one.transmitter.flush(one.socket) for _ in range(blocked + 1)] == [False] * blocked + [True]
         two.receive(packets=2 + 70)

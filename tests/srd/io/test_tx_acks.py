@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -22,14 +24,7 @@ SEGMENT_BYTES = 1000
 
 def add(one: Source, to: tuple[str, int], *, offset: int, size_bytes: int, ack: bytes | None) -> list[bytes]:
     """Queue a message from the region; return what its datagrams carry."""
-    burst = one.burst(
-        to,
-        message=offset,
-        offset=offset,
-        size_bytes=size_bytes,
-        length=size_bytes,
-        segment_bytes=SEGMENT_BYTES,
-    )
+    burst = one.burst(to, message=offset, offset=offset, size_bytes=size_bytes, segment_bytes=SEGMENT_BYTES)
     whole = one.region[offset : offset + size_bytes]
     if ack is not None:
         burst.ack, burst.flags = ack, WITH_ACK
@@ -39,6 +34,14 @@ def add(one: Source, to: tuple[str, int], *, offset: int, size_bytes: int, ack: 
     if ack is not None:
         return [whole + ack]
     return [whole[at : at + SEGMENT_BYTES] for at in range(0, max(size_bytes, 1), SEGMENT_BYTES)]
+
+
+@contextmanager
+def bound_socket() -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(LOOPBACK[socket.AF_INET])
+        sock.settimeout(PATIENCE_S)
+        yield sock
 
 
 def carried(datagram: bytes, session: Session | None) -> bytes:
@@ -56,12 +59,7 @@ def carried(datagram: bytes, session: Session | None) -> bytes:
 def test_flush__acks_behind_messages(seed: int, *, is_secure: bool, segments: bool) -> None:
     rng = random.Random(seed)
     here, there = pair(now=time.monotonic()) if is_secure else (None, None)
-    with (
-        source(protection=here) as one,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as two,
-    ):
-        two.bind((LOOPBACK[socket.AF_INET][0], 0))
-        two.settimeout(PATIENCE_S)
+    with source(protection=here) as one, bound_socket() as two:
         if not segments:
             refuse_segmentation(one.socket)
         for _ in range(5):
@@ -76,19 +74,10 @@ def test_flush__acks_behind_messages(seed: int, *, is_secure: bool, segments: bo
 
 
 def test_has_room_for__as_many_acks_as_there_is_memory_for() -> None:
-    with source() as one, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as two:
-        two.bind((LOOPBACK[socket.AF_INET][0], 0))
-        two.settimeout(PATIENCE_S)
+    acks = [number.to_bytes(MAX_ACK_WITH_DATA_BYTES, "big") for number in range(2 * MAX_ACKS + 1)]
+    with source() as one, bound_socket() as two:
         one.fill(content(3000, seed=1))
-        sent = [
-            add(
-                one,
-                two.getsockname(),
-                offset=number,
-                size_bytes=10,
-                ack=number.to_bytes(MAX_ACK_WITH_DATA_BYTES, "big"),
-            )
-            for number in range(2 * MAX_ACKS + 1)
-        ]
+        to = two.getsockname()
+        sent = [add(one, to, offset=number, size_bytes=10, ack=ack) for number, ack in enumerate(acks)]
         assert one.transmitter.flush(one.socket)
         assert [[two.recv(65_536)[HEADER_BYTES:]] for _ in sent] == sent

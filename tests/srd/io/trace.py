@@ -11,7 +11,7 @@ import pytest
 
 from srd.io import syscalls
 from srd.proto.events import Event
-from tests.srd.io.node import Node, loopback_sockets, node
+from tests.srd.io.node import Node, join, loopback_sockets, node
 
 
 class TracedSocket(socket.socket):
@@ -79,8 +79,14 @@ class Trace:
 
 @asynccontextmanager
 async def traced(
-    monkeypatch: pytest.MonkeyPatch, *, accepting: bool, paths: int = 1, **options: Any
-) -> AsyncIterator[tuple[Node, Trace]]:
+    monkeypatch: pytest.MonkeyPatch, *, paths: int = 1, poll_s: tuple[float, float] = (0, 0), **options: Any
+) -> AsyncIterator[tuple[Node, Node, Trace]]:
+    """Give two nodes, of which the first has connected to the second, and the steps of the second."""
     sockets: list[socket.socket] = [TracedSocket(fileno=sock.detach()) for sock in loopback_sockets(paths)]
-    async with node(accepting=accepting, paths=paths, sockets=sockets, **options) as made:
-        yield made, Trace(made, monkeypatch)
+    async with (
+        node(accepting=True, paths=paths, sockets=sockets, adaptive_poll_s=poll_s[1], **options) as two,
+        node(accepting=False, paths=paths, adaptive_poll_s=poll_s[0]) as one,
+    ):
+        trace = Trace(two, monkeypatch)
+        await join(one, two)
+        yield one, two, trace

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from dataclasses import asdict
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,6 @@ from srd.endpoint import Endpoint
 from srd.perf.control import VERSION, Control, ControlKind, encode
 from srd.perf.errors import PerfError
 from srd.perf.parameters import Direction, Parameters, Protocol
-from srd.perf.parameters import encode as encode_parameters
 from srd.perf.payload import PayloadSource
 from srd.perf.running import RunningStreams
 from srd.perf.tcp_socket import CUBIC, why_unavailable
@@ -157,9 +157,9 @@ GARBAGE = {
     "an unknown kind": encode(ControlKind.TEST).replace(b"test", b"tost"),
     "a kind of the server's": encode(ControlKind.START),
     "no parameters": encode(ControlKind.TEST, version=VERSION),
-    "another version": encode(ControlKind.TEST, version=VERSION + 1, parameters=encode_parameters(parameters())),
+    "another version": encode(ControlKind.TEST, version=VERSION + 1, parameters=asdict(parameters())),
     "a million streams": encode(
-        ControlKind.TEST, version=VERSION, parameters={**encode_parameters(parameters()), "streams": 10**6}
+        ControlKind.TEST, version=VERSION, parameters={**asdict(parameters()), "streams": 10**6}
     ),
     "a stream of no test": encode(ControlKind.JOIN, cookie="a" * 36, stream=0),
     "a cookie that is no text": encode(ControlKind.JOIN, cookie=7, stream=0),
@@ -189,7 +189,7 @@ async def test_garbage_in_a_test_ends_it_and_nothing_else() -> None:
             reader, writer = await peer.open_stream()
             control = Control(reader, writer)
             await control.send(
-                ControlKind.TEST, version=VERSION, parameters=encode_parameters(parameters(seconds=9.0, size_bytes=0))
+                ControlKind.TEST, version=VERSION, parameters=asdict(parameters(seconds=9.0, size_bytes=0))
             )
             _, ready = await control.receive(ControlKind.READY)
             for cookie, stream in (("0" * 36, 0), (ready["cookie"], 1), (ready["cookie"], -1), (ready["cookie"], True)):
@@ -215,9 +215,7 @@ async def test_a_connection_without_the_cookie_is_closed() -> None:
             peer = await endpoint.connect(HOST, server.port)
             reader, writer = await peer.open_stream()
             control = Control(reader, writer)
-            await control.send(
-                ControlKind.TEST, version=VERSION, parameters=encode_parameters(parameters(Protocol.TCP))
-            )
+            await control.send(ControlKind.TEST, version=VERSION, parameters=asdict(parameters(Protocol.TCP)))
             await control.receive(ControlKind.READY)
             for greeting in (bytes(38), b""):
                 incoming, outgoing = await asyncio.open_connection(HOST, server.port)

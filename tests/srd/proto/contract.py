@@ -76,12 +76,13 @@ class Pair:
     def cancel(self, request: int) -> None:
         self.a.core.cancel(self.at_a, request=request, now=self.network.now)
 
-    def run(self, *requests: int, seconds: float = 20.0) -> None:
-        """Run until these requests have completed, and 0.2 s more for the last acks."""
+    def run(self, *requests: int, seconds: float = 20.0) -> dict[int, Status]:
+        """Run until these requests have completed, and 0.2 s more for the last acks; return all statuses."""
         wanted = set(requests)
         self.network.run(until=lambda: wanted <= self.statuses().keys(), seconds=seconds)
         assert wanted <= self.statuses().keys(), f"of {wanted} only {self.statuses()} have ended"
         self.network.run(seconds=0.2)
+        return self.statuses()
 
     def statuses(self) -> dict[int, Status]:
         done = [(event.request, event.status) for event in completed(self.a)]
@@ -117,8 +118,8 @@ class Pair:
         return True
 
     def received_writes(self) -> list[tuple[int, int]]:
-        return [(e.length, e.immediate) for e in self.b.events if isinstance(e, WriteReceived)]
+        return [(e.length, e.immediate) for e in self.b.of(WriteReceived)]
 
     def released_bytes(self) -> int:
-        aborted = [event for event in self.b.events if isinstance(event, MessageAborted)]
+        aborted = self.b.of(MessageAborted)
         return sum(extent.length for event in aborted for extent in event.released)

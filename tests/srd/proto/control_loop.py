@@ -62,6 +62,18 @@ class Loop:
                 )
                 ack(self.controller, self.now)
 
+    def grown(self, rounds: int = 3) -> float:
+        """Run round trips without a queue; return the packets of the window."""
+        self.rounds(rounds, 0.0)
+        return self.packets
+
+    def deliver(self, packets: int, *, queue_s: float = 0.0, per_rtt: int = 10, endpoint_s: float = 0.0) -> None:
+        """Report packets one by one, so many of them a round trip, whatever the window is."""
+        for _ in range(packets):
+            self.now += RTT_S / per_rtt
+            sample(self.controller, self.now, queue_s=queue_s, endpoint_s=endpoint_s)
+            ack(self.controller, self.now)
+
     def lose(self, packets: float, *, left: float = math.inf, by_timeout: bool = False) -> None:
         """Report a loss; `left`: packets that stay in flight, by default the rest of the window."""
         lost_bytes = round(packets * PACKET_BYTES)

@@ -185,6 +185,7 @@ class Crafted:
         self.context = opened_by_hand(self.network).own_context
         answers(self.network.b, now=self.network.now)
         self.core = self.network.b.core
+        self._malformed = self.core.malformed
 
     def give(self, payload: bytes, *, length: int, flags: int = WITH_ACK, count: int = 1, psn: int = 0) -> list[bytes]:
         """Give packets that carry `payload` in all; return the content of the messages that are delivered."""
@@ -206,14 +207,18 @@ class Crafted:
         fields = {"cumulative": 0, "bitmap": 0, "credit_bytes": 1 << 20, "credit_messages": 1 << 10} | changes
         return Ack(**({"context": self.context, "reports": ()} | fields)).encode()  # type: ignore[arg-type]
 
+    @property
+    def malformed(self) -> int:
+        """Packets that were counted as malformed since the opening."""
+        return self.core.malformed - self._malformed
+
 
 def test_handle__the_message_is_as_long_as_it_says_and_the_ack_counts() -> None:
     made = Crafted()
     made.core.post(0, WorkRequest(7, 10, 0))
     assert isinstance(made.core.poll_transmit(made.network.now), Burst)
-    before = made.core.malformed
     assert made.give(b"payload" + made.ack(cumulative=1), length=7) == [b"payload"]
-    assert made.core.malformed == before
+    assert made.malformed == 0
     made.core.post(0, WorkRequest(8, 10, 0))
     sender = made.core.peer(0).sender
     assert not sender.queue.by_request(7), "the ACK has completed it"
@@ -243,61 +248,53 @@ LIES: dict[str, Callable[[Crafted], bytes]] = {
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
 def test_handle__no_ack_behind_the_message_bad_flow(lie: Callable[[Crafted], bytes]) -> None:
     made = Crafted()
-    before = made.core.malformed
     assert made.give(b"payload" + lie(made), length=7) == []
-    assert made.core.malformed == before + 1
+    assert made.malformed == 1
     assert made.core.open_peers == [0], "nothing that came with data ends a peer"
     assert made.give(b"payload" + made.ack(), length=7) == [b"payload"], "its packet was not counted as received"
 
 
 def test_handle__an_ack_of_what_was_never_sent_bad_flow() -> None:
     made = Crafted()
-    before = made.core.malformed
     assert made.give(b"payload" + made.ack(cumulative=5), length=7) == [b"payload"]
-    assert made.core.malformed == before + 1
+    assert made.malformed == 1
+
+
+ACK_BYTES = len(Crafted().ack())
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [Opcode.READ, Opcode.WRITE, Opcode.RESPONSE, ABORTED, ABORTED | IMMEDIATE],
+    ("payload", "packets"),
+    [
+        *[
+            (b"payload", {"length": 7, "flags": WITH_ACK | flags})
+            for flags in (Opcode.READ, Opcode.WRITE, Opcode.RESPONSE, ABORTED, ABORTED | IMMEDIATE)
+        ],
+        (b"payload", {"length": 7 + ACK_BYTES}),
+        (b"payload", {"length": 1000}),
+        (b"payload", {"length": 7, "count": 2}),
+    ],
+    ids=str,
 )
-def test_handle__only_a_send_has_an_ack_bad_flow(flags: int) -> None:
+def test_handle__only_a_whole_send_in_one_packet_has_an_ack_bad_flow(payload: bytes, packets: dict[str, int]) -> None:
     made = Crafted()
-    before = made.core.malformed
-    assert made.give(b"payload" + made.ack(), length=7, flags=WITH_ACK | flags) == []
-    assert made.core.malformed == before + 1
-
-
-def test_handle__a_message_longer_than_its_packet_bad_flow() -> None:
-    made = Crafted()
-    before = made.core.malformed
-    for length in (7 + len(made.ack()), 1000):
-        assert made.give(b"payload" + made.ack(), length=length) == []
-    assert made.core.malformed == before + 2
-
-
-def test_handle__two_packets_of_one_message_bad_flow() -> None:
-    made = Crafted()
-    before = made.core.malformed
-    assert made.give((b"payload" + made.ack()) * 2, length=7, count=2) == []
-    assert made.core.malformed == before + 1
+    assert made.give((payload + made.ack()) * packets.get("count", 1), **packets) == []
+    assert made.malformed == 1
 
 
 def test_handle__an_ack_divided_among_two_packets_bad_flow() -> None:
     made = Crafted()
-    before = made.core.malformed
     assert made.give(b"8 bytes!" + made.ack(), length=8, count=2) == []
-    assert made.core.malformed == before + 1
+    assert made.malformed == 1
 
 
 def test_handle__by_an_owner_that_cannot_read() -> None:
     """The ACK is left out, and the next one says the same; a packet without one is still refused."""
     made = Crafted()
     made.core._shared.read = None
-    before = made.core.malformed
     for length in (8, 100):
         assert made.give(b"8 bytes!", length=length) == []
-    assert made.core.malformed == before + 2
+    assert made.malformed == 2
     assert made.give(b"8 bytes!" + made.ack(), length=8) == [b"8 bytes!"]
 
 

@@ -13,7 +13,7 @@ from srd.proto.wire.control import Close, Closed, Control, Datagram, Probe, Rese
 from srd.proto.wire.data import Burst
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
-from tests.simulation import Network, Node, completed, ended
+from tests.simulation import Network, Node, completed, connected, ended
 from tests.srd.proto.byhand import give, opened_by_hand
 
 Forge = Callable[[PeerCore], Control]
@@ -30,8 +30,7 @@ FORGED: dict[str, Forge] = {
 @pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
 @pytest.mark.parametrize("state", [PeerState.OPEN, PeerState.DRAINING, PeerState.CLOSING])
 def test_handle_packets__an_end_with_one_context_changes_nothing(forge: Forge, state: PeerState) -> None:
-    network = Network(seed=1)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected()
     peer = network.a.core.peer(at_a)
     if state is not PeerState.OPEN:
         network.a.core.post(at_a, WorkRequest(request=1, length=1 << 20))
@@ -64,8 +63,7 @@ def test_handle_packets__a_probe_with_one_context_does_not_count_as_received() -
 
 def test_handle_packets__a_reset_while_requests_are_open_is_no_success() -> None:
     """A draining peer has open requests: unacknowledged ones must not succeed."""
-    network = Network(seed=1)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected()
     network.a.core.post(at_a, WorkRequest(request=1, length=4 << 20))
     network.a.core.close(at_a, now=network.now)
     network.run(seconds=0.001)
@@ -79,8 +77,7 @@ def test_handle_packets__a_reset_while_requests_are_open_is_no_success() -> None
 
 def test_close__whose_closed_was_lost_is_confirmed_by_the_next() -> None:
     """The other end has no state of the peer by then; its reply needs the CLOSE only. A RESET between is ignored."""
-    network = Network(seed=1)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected()
     peer = network.a.core.peer(at_a)
     lost = list[Control]()
 

@@ -24,7 +24,7 @@ from srd.proto.wire.control import (
 from srd.proto.wire.data import MIN_DATAGRAM_BYTES
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
-from tests.simulation import Network, completed, content, ended, received
+from tests.simulation import Network, completed, connected, content, ended, received
 from tests.srd.proto.byhand import answers, data_packet, give, hello, is_empty, opened_by_hand
 
 SEEDS = [1, 2, 3]
@@ -132,22 +132,18 @@ def test_poll_transmit__no_control_packet_exceeds_the_agreed_size(paths: int, wi
     ids=["cumulative", "bitmap", "far", "sequence", "sequence far", "path"],
 )
 def test_handle_packets__an_ack_of_what_was_not_sent(ack: Ack) -> None:
-    network = Network(seed=1)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected()
     context = network.a.core.peer(at_a).own_context
     before = network.a.core.malformed
     give(network.a, replace(ack, context=context), now=network.now, source="b:0")
     assert network.a.core.malformed == before + 1
-    network.a.core.post(at_a, WorkRequest(request=1, payload_offset=0, length=50_000))
-    network.run(until=lambda: bool(completed(network.a)), seconds=5)
-    assert [completion.status for completion in completed(network.a)] == [Status.OK]
+    network.carry(network.a, at_a, length=50_000)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_handle_packets__corruption_affects_no_other_peer(seed: int) -> None:
     """UDP's checksum drops corrupted packets; those that pass it must not raise, nor affect another peer."""
-    network = Network(seed=seed)
-    hurt, _ = network.connect()
+    network, hurt, _ = connected(seed=seed)
     network.conditions.corrupt = 0.2
     for request in range(10):
         network.a.core.post(hurt, WorkRequest(request=request, payload_offset=0, length=200_000))
@@ -156,15 +152,14 @@ def test_handle_packets__corruption_affects_no_other_peer(seed: int) -> None:
     healthy, there = network.connect()
     network.a.core.post(healthy, WorkRequest(request=99, payload_offset=7, length=300_000))
     network.run(until=lambda: any(c.peer == healthy for c in completed(network.a)), seconds=5)
-    (message,) = [message for message in received(network.b) if message.peer == there]
+    (message,) = (message for message in received(network.b) if message.peer == there)
     assert content(network.b, message.extents) == network.a.region[7:300_007].tobytes()
 
 
 @pytest.mark.parametrize("packet", [Closed, Reset, Close, Refuse, Accept, Retry])
 def test_handle_packets__unexpected_in_an_open_peer(packet: type[Control]) -> None:
     """Only CLOSE and RESET end an open peer, and only with both contexts."""
-    network = Network(seed=1)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected()
     peer = network.a.core.peer(at_a)
     made: dict[type[Control], Control] = {
         Closed: Closed(peer.own_context, peer.remote_context),
@@ -197,8 +192,7 @@ def test_handle_packets__memory_of_a_peer_with_a_protocol_error_is_released() ->
 
 def test_handle_packets__an_ack_with_an_invalid_report() -> None:
     """An ack with one invalid field is dropped whole: later acks repeat the valid ones."""
-    network = Network(seed=1)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected()
     network.a.core.post(at_a, WorkRequest(request=1, payload_offset=0, length=50_000))
     network.run(until=lambda: bool(received(network.b)), seconds=1)
     assert not completed(network.a)

@@ -47,21 +47,17 @@ def give(network: Network, *arrivals: GroDatagram) -> tuple[ReceiveResult, list[
 
 
 @pytest.mark.parametrize(
-    "flags", [0x10, 0x80, 0xF2, 0x10 | ABORTED, Opcode.READ | IMMEDIATE, Opcode.RESPONSE | IMMEDIATE]
+    ("flags", "length"),
+    [
+        *[(flags, 100) for flags in (0x10, 0x80, 0xF2, 0x10 | ABORTED, Opcode.READ | IMMEDIATE)],
+        (Opcode.RESPONSE | IMMEDIATE, 100),
+        (Opcode.READ, 100),  # it has payload
+        (Opcode.WRITE, 99),  # shorter than its payload
+    ],
 )
-def test_handle__flags_that_do_not_exist(flags: int) -> None:
+def test_handle__flags_that_do_not_exist_or_fit(flags: int, length: int) -> None:
     network, context = opened()
-    assert changes_nothing(network, flagged(context, flags))
-
-
-def test_handle__a_write_longer_than_its_length() -> None:
-    network, context = opened()
-    assert changes_nothing(network, flagged(context, Opcode.WRITE, length=99))
-
-
-def test_handle__a_read_with_payload_is_dropped() -> None:
-    network, context = opened()
-    assert changes_nothing(network, flagged(context, Opcode.READ))
+    assert changes_nothing(network, flagged(context, flags, length=length))
 
 
 def test_handle__a_response_to_no_request() -> None:

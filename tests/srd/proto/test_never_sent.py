@@ -10,7 +10,7 @@ from srd.proto.wire.control import Ack, Nack
 from srd.proto.wire.data import ABORTED, HEADER_BYTES, GroDatagram, Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
-from tests.simulation import Network, completed, ended
+from tests.simulation import Network, completed
 from tests.srd.proto.byhand import answers, data_packet
 
 SIZE = 8972
@@ -102,8 +102,7 @@ def test_response__that_gives_a_part_twice_is_no_answer(parts: tuple[int, ...]) 
         copies += network.a.core.handle_packets(arrivals, controls=[], now=network.now).copies
     network._serve(network.a)
     assert [done.status for done in completed(network.a)] == [Status.REMOTE_ERROR_ABORT]
-    (end,) = ended(network.a)
-    assert end.reason == "answer 5 to a read has packets that overlap"
+    assert network.end_of(network.a).reason == "answer 5 to a read has packets that overlap"
     assert len(copies) == len(set(parts)), "what overlaps is not placed"
 
 
@@ -139,6 +138,5 @@ def test_close__of_a_peer_that_says_that_round_trips_take_a_minute() -> None:
     network.loses = lambda direction, _packet: direction == "a"  # b never learns of the CLOSE
     network.a.core.close(here, now=network.now)
     began = network.now
-    network.run(until=lambda: bool(ended(network.a)), seconds=1000)
-    assert [end.status for end in ended(network.a)] == [Status.OK]
+    assert network.end_of(network.a, seconds=1000).status is Status.OK
     assert network.now - began < 5 * network.config.handshake_timeout_s + 10

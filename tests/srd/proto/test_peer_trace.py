@@ -14,7 +14,7 @@ from srd.proto.peer_trace import PeerTrace
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
-from tests.simulation import Conditions, Network, completed, received
+from tests.simulation import Conditions, Network, completed, connected, received
 
 LOSSY = Shape(delay_us=500, loss_percent=2)
 MIB = 1 << 20
@@ -34,13 +34,19 @@ class ListSink:
         return [event for _, _, event in self.records if isinstance(event, kind)]
 
 
+def traced(seed: int, *, shape: Shape | None = None) -> tuple[Network, ListSink, ListSink, int]:
+    """A network with a peer from a to b: both ends' traces, and its number at a."""
+    a, b = ListSink(), ListSink()
+    network = Network(seed=seed, shape=shape, traces={"a": a, "b": b})
+    return network, a, b, network.connect()[0]
+
+
 def transfer(
     seed: int, *, shape: Shape = LOSSY, conditions: Conditions | None = None, size_bytes: int = 4 * MIB
 ) -> tuple[Network, ListSink, ListSink, PeerCore, PeerCore]:
     """Send one message; returns the network, both ends' traces, and both ends' peers as they were at its end."""
     a, b = ListSink(), ListSink()
-    network = Network(seed=seed, shape=shape, conditions=conditions, traces={"a": a, "b": b})
-    at_a, at_b = network.connect()
+    network, at_a, at_b = connected(seed=seed, shape=shape, conditions=conditions, traces={"a": a, "b": b})
     cores = network.a.core.peer(at_a), network.b.core.peer(at_b)
     network.a.core.post(at_a, WorkRequest(request=41, payload_offset=0, length=size_bytes))
     network.run(until=lambda: bool(completed(network.a)), seconds=20)
@@ -117,14 +123,9 @@ def test_trace__the_same_seed_gives_the_same_trace_and_tracing_changes_nothing(s
 
 
 def test_paths__a_blackhole_is_traced_path_by_path() -> None:
-    a = ListSink()
-    network = Network(seed=5, traces={"a": a})
-    number, _ = network.connect()
+    network, a, _, number = traced(5)
     core = network.a.core.peer(number)
-    network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=16 * MIB))
-    network.run(until=lambda: core.sender.packets > 300, seconds=5)
-    network.dead.add(1)
-    network.run(until=lambda: bool(completed(network.a)), seconds=20)
+    network.carry_while_links_die(number, length=16 * MIB, links={1})
     network.run(seconds=0.2)  # the dead paths' probes go unanswered
     changes = a.of(trace.PathStateChanged)
     assert changes, "no path ever timed out"
@@ -180,14 +181,8 @@ def test_loss__one_packet_in_fifty_is_reordered() -> None:
 
 
 def test_window__a_timeout_of_all_paths_is_traced() -> None:
-    a = ListSink()
-    network = Network(seed=6, traces={"a": a})
-    number, _ = network.connect()
-    core = network.a.core.peer(number)
-    network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=16 * MIB))
-    network.run(until=lambda: core.sender.packets > 300, seconds=5)
-    network.dead.update(range(4))
-    network.run(until=lambda: bool(completed(network.a)), seconds=20)
+    network, a, _, number = traced(6)
+    network.carry_while_links_die(number, length=16 * MIB, links=range(4))
     changes = [change for change in a.of(trace.MetricsUpdated) if change.trigger == "timeout"]
     after_acks = [change for change in a.of(trace.MetricsUpdated) if change.trigger == "ack"]
     assert changes[-1].cwnd_bytes == 2 * 8972
@@ -209,9 +204,7 @@ def test_request__its_latency_is_from_posting_to_end() -> None:
 
 
 def test_request__cancelled_at_once_has_no_latency() -> None:
-    a = ListSink()
-    network = Network(seed=1, traces={"a": a})
-    number, _ = network.connect()
+    network, a, _, number = traced(1)
     network.a.core.post(number, WorkRequest(request=3, length=100))
     network.a.core.cancel(number, request=3, now=network.now)
     network.run(seconds=0.1)
@@ -220,9 +213,7 @@ def test_request__cancelled_at_once_has_no_latency() -> None:
 
 
 def test_rdma__writes_and_reads_are_traced_at_both_ends() -> None:
-    a, b = ListSink(), ListSink()
-    network = Network(seed=2, traces={"a": a, "b": b})
-    number, _ = network.connect()
+    network, a, b, number = traced(2)
     network.b.keys.ranges[7] = (0, 100_000, "rw")
     network.a.keys.ranges[8] = (0, 100_000, "l")
     post = network.a.core.post
@@ -245,9 +236,8 @@ def test_rdma__writes_and_reads_are_traced_at_both_ends() -> None:
 
 
 def test_message_aborted__is_traced_at_both_ends() -> None:
-    a, b = ListSink(), ListSink()
-    network = Network(seed=3, shape=Shape(delay_us=500, rate_bps=50_000_000, limit_packets=60), traces={"a": a, "b": b})
-    number, at_b = network.connect()
+    network, a, b, number = traced(3, shape=Shape(delay_us=500, rate_bps=50_000_000, limit_packets=60))
+    (at_b,) = network.b.core.open_peers
     receiver = network.b.core.peer(at_b).receiver
     network.a.core.post(number, WorkRequest(request=1, length=8 * MIB))
     network.run(until=lambda: receiver.landed_bytes > MIB, seconds=5)
@@ -271,13 +261,8 @@ def test_message_discarded() -> None:
 def test_window__is_traced_only_when_it_changes() -> None:
     kept = ListSink()
     peer = PeerTrace(kept, number=3)
-    for window_bytes, trigger in (
-        (1000.2, "loss"),
-        (1000.4, "loss"),
-        (500.0, "timeout"),
-        (500.0, "loss"),
-        (500, "ack"),
-    ):
+    steps = ((1000.2, "loss"), (1000.4, "loss"), (500.0, "timeout"), (500.0, "loss"), (500, "ack"))
+    for window_bytes, trigger in steps:
         peer.metrics(window_bytes, inflight_bytes=300, rtt_s=0.001, trigger=trigger, now=1.0)
     assert [event for _, _, event in kept.records] == [
         trace.MetricsUpdated(1000, 300, 1000.0, "loss"),

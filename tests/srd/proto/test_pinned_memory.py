@@ -140,7 +140,7 @@ def test_shortage__memory_of_stalled_messages_is_released() -> None:
             attacker.keep_alive()
         network.a.core.post(peer, WorkRequest(request=request, payload_offset=0, length=1000))
         network.run(seconds=0.2)
-    voided = [event for event in network.b.events if isinstance(event, MessageAborted)]
+    voided = network.b.of(MessageAborted)
     assert sum(extent.length for event in voided for extent in event.released) >= WINDOW
     assert network.b.held_bytes <= 2 * WINDOW
     for attacker in attackers:
@@ -181,7 +181,7 @@ def test_overdue__without_any_shortage(*, drips: bool) -> None:
             attacker.send(0, first=dripped, count=1, psn=0)
         assert network.now - started < 60
     assert network.now - started == pytest.approx(40.0 if drips else 30.0, abs=0.5)
-    assert len([event for event in network.b.events if isinstance(event, MessageAborted)]) == 1
+    assert len(network.b.of(MessageAborted)) == 1
 
 
 def test_overdue__not_slow_messages() -> None:

@@ -9,7 +9,7 @@ from srd.proto.events import PeerOpened
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
-from tests.simulation import Network, completed, content, ended, received
+from tests.simulation import Network, completed, connected, content, ended, received
 from tests.srd.proto.contract import KEY_A, KEY_B
 
 SEEDS = [1, 2, 3]
@@ -22,8 +22,7 @@ LOSSY = Shape(delay_us=500, loss_percent=10)
 @pytest.mark.parametrize("shape", [None, LOSSY], ids=["clean", "lossy"])
 def test_initiator__restarts_at_once_from_the_same_address(seed: int, *, busy: bool, shape: Shape | None) -> None:
     """The responder still has the old peer when the new HELLO comes, from the same address and port."""
-    network = Network(seed=seed, shape=shape)
-    old, old_there = network.connect()
+    network, old, old_there = connected(seed=seed, shape=shape)
     if busy:
         network.a.core.post(old, WorkRequest(request=1, payload_offset=0, length=8 * MIB))
         network.run(seconds=0.003)
@@ -37,11 +36,8 @@ def test_initiator__restarts_at_once_from_the_same_address(seed: int, *, busy: b
     (message,) = received(network.b)
     assert (message.peer, message.immediate) == (new_there, 5)
     assert content(network.b, message.extents) == network.a.region[77 : 77 + MIB].tobytes()
-    network.run(until=lambda: bool(ended(network.b)), seconds=5)
-    (end,) = ended(network.b)
-    assert (end.peer, end.status) == (old_there, Status.REMOTE_ERROR_UNKNOWN_PEER), (
-        "by the new one's RESET, not by timeout"
-    )
+    end = network.end_of(network.b)  # by the new one's RESET, not by timeout
+    assert (end.peer, end.status) == (old_there, Status.REMOTE_ERROR_UNKNOWN_PEER)
     assert network.now - restarted_at <= 1.1, "within a second of its last packet"
     assert not ended(network.a)
     network.run(seconds=3)
@@ -73,8 +69,7 @@ def test_responder__restarts_with_every_kind_of_request_open(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_both__restart_and_connect_again(seed: int) -> None:
-    network = Network(seed=seed, shape=LOSSY)
-    old, _ = network.connect()
+    network, old, _ = connected(seed=seed, shape=LOSSY)
     network.a.core.post(old, WorkRequest(request=1, length=8 * MIB))
     network.run(seconds=0.01)
     network.replace("a")
@@ -91,8 +86,7 @@ def test_both__restart_and_connect_again(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_status__never_answered_and_timed_out(seed: int) -> None:
     """15 within ten seconds by default, as the path may be long; 13 within one, as it is known to be short."""
-    network = Network(seed=seed)
-    responsive, _ = network.connect()
+    network, responsive, _ = connected(seed=seed)
     died_at = network.now
     network.b.alive = False
     never = network.a.core.connect("b:0", sizes=(8972, 1472), now=network.now)

@@ -34,8 +34,7 @@ def test_rnr__ends_after_its_budget_and_others_go_on(seed: int, retry: int) -> N
     assert pair.network.now - started < 0.2 + 0.25 * (retry + 2)
     release(pair.b, received(pair.b)[0], now=pair.network.now)
     pair.send(6, length=MIB)
-    pair.run(6)
-    assert pair.statuses()[6] is Status.OK, "the receiver is ready again"
+    assert pair.run(6)[6] is Status.OK, "the receiver is ready again"
     assert pair.is_idle()
 
 
@@ -59,8 +58,7 @@ def test_rnr__seven_retries_without_limit() -> None:
     pair.network.run(seconds=200)
     assert pair.statuses() == {1: Status.OK}
     release(pair.b, received(pair.b)[0], now=pair.network.now)
-    pair.run(2, seconds=1)
-    assert pair.statuses() == {1: Status.OK, 2: Status.OK}
+    assert pair.run(2, seconds=1) == {1: Status.OK, 2: Status.OK}
 
 
 def test_rnr__a_slow_receiver_is_ready() -> None:
@@ -72,8 +70,7 @@ def test_rnr__a_slow_receiver_is_ready() -> None:
         pair.network.run(until=lambda taken=taken: len(received(pair.b)) > taken, seconds=5)  # type: ignore[misc]  # bound early
         pair.network.run(seconds=0.2)
         release(pair.b, received(pair.b)[taken], now=pair.network.now)
-    pair.run(*range(12))
-    assert set(pair.statuses().values()) == {Status.OK}
+    assert set(pair.run(*range(12)).values()) == {Status.OK}
 
 
 # -- an empty pool: more was granted than there is memory -----------------------------------------------------------
@@ -114,8 +111,7 @@ def test_dropped__ends_after_the_budget_and_others_go_on(seed: int, retry: int) 
     pair.send(2, length=0)  # needs no memory
     pair.write(3, length=300_000)
     started = pair.network.now
-    pair.run(1, 2)
-    assert pair.statuses() == {1: Status.REMOTE_ERROR_RNR, 2: Status.OK}
+    assert pair.run(1, 2) == {1: Status.REMOTE_ERROR_RNR, 2: Status.OK}
     assert pair.network.now - started < 0.2 + 0.5 * (retry + 2)
     pair.b.full = False
     pair.send(4, length=300_000, immediate=4)
@@ -134,8 +130,7 @@ def test_dropped__partly_landed_gives_its_memory_back() -> None:
     receiver = pair.b.core.peer(pair.at_b).receiver
     pair.network.run(until=lambda: receiver.landed_bytes > MIB, seconds=5)
     pair.b.full = True
-    pair.run(1)
-    assert pair.statuses() == {1: Status.REMOTE_ERROR_RNR}
+    assert pair.run(1) == {1: Status.REMOTE_ERROR_RNR}
     pair.network.run(seconds=3)
     assert pair.released_bytes() == receiver.landed_bytes > MIB
     assert pair.is_idle()

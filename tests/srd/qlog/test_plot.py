@@ -10,34 +10,19 @@ import matplotlib.image as mpl_image
 import numpy as np
 import pytest
 
-from srd.proto.trace import TraceEvent
-from srd.proto.work_request import WorkRequest
 from srd.qlog.errors import TraceError
 from srd.qlog.plot import PATHS, plot
-from srd.qlog.reader import Record
 from srd.qlog.summary import PeerSummary, summarise
 from srd.qlog.verdict import worst_paths
-from tests.simulation import Network, completed
-
-
-class Recorder:
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-
-    def record(self, event: TraceEvent, *, peer: int, now: float) -> None:
-        self.records.append(Record(now - 100, peer, event))
+from tests.simulation import connected
+from tests.srd.qlog.files import Recorder
 
 
 @pytest.fixture(scope="module")
 def peers() -> dict[int, PeerSummary]:
     recorder = Recorder()
-    network = Network(seed=2, traces={"a": recorder, "b": recorder})
-    number, _ = network.connect()
-    network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=8 << 20))
-    core = network.a.core.peer(number)
-    network.run(until=lambda: core.sender.packets > 300, seconds=5)
-    network.dead.add(2)
-    network.run(until=lambda: bool(completed(network.a)), seconds=20)
+    network, number, _ = connected(seed=2, traces={"a": recorder, "b": recorder})
+    network.carry_while_links_die(number, length=8 << 20, links={2})
     return summarise(recorder.records)
 
 

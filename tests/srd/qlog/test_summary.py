@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from netns.netem.shape import Shape
 from srd.proto.trace import (
@@ -24,8 +26,9 @@ from srd.proto.trace import (
 )
 from srd.proto.work_request import WorkRequest
 from srd.qlog.reader import Record
-from srd.qlog.summary import STALLS, LongestStalls, PeerSummary, ReceivedPath, summarise
-from tests.simulation import Network, completed
+from srd.qlog.summary import INTERVALS, STALLS, LongestStalls, PeerSummary, ReceivedPath, summarise, timeline
+from tests.simulation import completed, connected
+from tests.srd.qlog.files import Recorder
 
 
 def burst(path: int, *, psn: int, packets: int = 1, again: bool = False) -> BurstSent:
@@ -36,6 +39,14 @@ def burst(path: int, *, psn: int, packets: int = 1, again: bool = False) -> Burs
 
 def ack(packets: int) -> AckReceived:
     return AckReceived(0, packets, 156 * packets, 0, ())
+
+
+def acked(size_bytes: int) -> AckReceived:
+    return AckReceived(0, 1, size_bytes, 0, ())
+
+
+def lost(packets: int, trigger: str) -> PacketsLost:
+    return PacketsLost(0, 0, 0, packets, trigger)
 
 
 def metrics(window: int, *, inflight: int, trigger: str = "ack") -> MetricsUpdated:
@@ -170,19 +181,10 @@ def test_summarise__peers_are_apart() -> None:
     assert summarise([]) == {}
 
 
-class Recorder:
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-
-    def record(self, event: TraceEvent, *, peer: int, now: float) -> None:
-        self.records.append(Record(now, peer, event))
-
-
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_summarise__a_transfer_in_virtual_time(seed: int) -> None:
     recorder = Recorder()
-    network = Network(seed=seed, shape=Shape(delay_us=1000, loss_percent=1), traces={"a": recorder})
-    number, _ = network.connect()
+    network, number, _ = connected(seed=seed, shape=Shape(delay_us=1000, loss_percent=1), traces={"a": recorder})
     core = network.a.core.peer(number)
     network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=8 << 20))
     network.run(until=lambda: core.sender.packets > 200, seconds=5)
@@ -205,3 +207,53 @@ def test_summarise__a_transfer_in_virtual_time(seed: int) -> None:
     began_s, length_s = peer.send_stalls.ranked()[0]
     assert died_at - 0.01 < began_s < died_at + 0.003
     assert 0.1 < length_s < 0.4, "no packet passed for 100 ms, and then a probe or two until the next"
+
+
+# -- intervals: each event counts in exactly one ---------------------------------------------------------------------
+
+
+def test_timeline__by_hand() -> None:
+    peer = summary(
+        (5.0, acked(100)),
+        (5.5, acked(50)),
+        (5.9, data(0, kept=7)),
+        (6.1, lost(3, "reordering")),
+        (6.2, lost(2, "timeout")),
+        (6.9, burst(0, psn=0, packets=4, again=True)),
+        (15.0, PeerEnded("OK", "")),
+    )
+    length_s, rows = timeline(peer)
+    assert (length_s, len(rows)) == (1.0, INTERVALS)
+    assert [row.begin_s for row in rows] == [5.0 + index for index in range(10)]
+    assert (rows[0].acked_bytes, rows[0].landed_bytes, rows[0].reordered) == (150, 7, 0)
+    assert (rows[1].acked_bytes, rows[1].reordered, rows[1].timed_out, rows[1].resent) == (0, 3, 2, 4)
+    assert not any(row.acked_bytes or row.reordered or row.timed_out or row.resent for row in rows[2:])
+
+
+def test_timeline__of_a_moment() -> None:
+    length_s, rows = timeline(summary((1.0, acked(9))))
+    assert length_s == 0
+    assert [row.acked_bytes for row in rows] == [9] + [0] * 9
+
+
+@given(
+    times=st.lists(st.floats(0, 1000), min_size=1, max_size=30),
+    kind=st.sampled_from(["ack", "data", "reordering", "timeout", "resent"]),
+)
+def test_timeline__nothing_is_left_out(times: list[float], kind: str) -> None:
+    events: dict[str, TraceEvent] = {
+        "ack": acked(3),
+        "data": data(0, kept=3),
+        "reordering": lost(3, "reordering"),
+        "timeout": lost(3, "timeout"),
+        "resent": burst(0, psn=0, packets=3, again=True),
+    }
+    _, rows = timeline(summary(*((at_s, events[kind]) for at_s in sorted(times))))
+    sums = {
+        "ack": sum(row.acked_bytes for row in rows),
+        "data": sum(row.landed_bytes for row in rows),
+        "reordering": sum(row.reordered for row in rows),
+        "timeout": sum(row.timed_out for row in rows),
+        "resent": sum(row.resent for row in rows),
+    }
+    assert sums == {name: 3 * len(times) if name == kind else pytest.approx(0) for name in sums}

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import pytest
 
 from srd.proto.wire.data import HEADER_BYTES, Burst, write_headers
 from srd.proto.wire.protected import TAG_BYTES
-from srd.secure.packets import Suite
+from srd.secure.packets import DirectionKeys, Suite
 from srd.secure.session import SecretLog, Session
 
 ONE, OTHER = bytes(range(32)), bytes(range(100, 132))
@@ -100,3 +103,37 @@ def unseal(session: Session, packet: Sealed, *, now: float = 0.0) -> tuple[bytes
     ):
         return bytes(header), bytes(out)
     return None
+
+
+class Nonces:
+    """Notes every nonce that is encrypted with, by key; fails at the second use."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.used: set[tuple[bytes, bytes]] = set()
+        self.keys: set[bytes] = set()
+        real = DirectionKeys.__init__
+        nonces = self
+
+        class Recording:
+            def __init__(self, aead: Any, key: bytes) -> None:
+                self._aead, self._key = aead, key
+                self.decrypt, self.decrypt_into = aead.decrypt, aead.decrypt_into
+
+            def encrypt(self, nonce: bytes, *rest: Any) -> Any:
+                nonces.note(self._key, nonce)
+                return self._aead.encrypt(nonce, *rest)
+
+            def encrypt_into(self, nonce: bytes, *rest: Any) -> Any:
+                nonces.note(self._key, nonce)
+                return self._aead.encrypt_into(nonce, *rest)
+
+        def init(keys: DirectionKeys, secret: bytes, **options: Any) -> None:
+            real(keys, secret, **options)
+            keys.aead = Recording(keys.aead, secret)  # type: ignore[assignment]
+
+        monkeypatch.setattr(DirectionKeys, "__init__", init)
+
+    def note(self, key: bytes, nonce: bytes) -> None:
+        assert (key, nonce) not in self.used, "a nonce was used twice with one key"
+        self.used.add((key, nonce))
+        self.keys.add(key)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -16,9 +14,9 @@ from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
 from srd.secure import session as session_module
 from srd.secure.handshake import Handshakes
-from srd.secure.packets import DirectionKeys
 from srd.secure.session import Session
 from tests.simulation import Conditions, Network, completed, content, ended, received, release
+from tests.srd.secure.sessions import Nonces
 
 SEEDS = [1, 2, 3]
 MIB = 1 << 20
@@ -63,40 +61,6 @@ def exchange(network: Network, here: int, *, size: int = MIB // 2) -> None:
     assert network.b.target[:size].tobytes() == network.a.region[99 : 99 + size].tobytes()
     assert network.a.target[:size].tobytes() == network.b.region[:size].tobytes()
     release(network.b, message, now=network.now)
-
-
-class Nonces:
-    """Notes every nonce that is encrypted with, by key; fails at the second use."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.used: set[tuple[bytes, bytes]] = set()
-        self.keys: set[bytes] = set()
-        real = DirectionKeys.__init__
-        nonces = self
-
-        class Recording:
-            def __init__(self, aead: Any, key: bytes) -> None:
-                self._aead, self._key = aead, key
-                self.decrypt, self.decrypt_into = aead.decrypt, aead.decrypt_into
-
-            def encrypt(self, nonce: bytes, *rest: Any) -> Any:
-                nonces.note(self._key, nonce)
-                return self._aead.encrypt(nonce, *rest)
-
-            def encrypt_into(self, nonce: bytes, *rest: Any) -> Any:
-                nonces.note(self._key, nonce)
-                return self._aead.encrypt_into(nonce, *rest)
-
-        def init(keys: DirectionKeys, secret: bytes, **options: Any) -> None:
-            real(keys, secret, **options)
-            keys.aead = Recording(keys.aead, secret)  # type: ignore[assignment]
-
-        monkeypatch.setattr(DirectionKeys, "__init__", init)
-
-    def note(self, key: bytes, nonce: bytes) -> None:
-        assert (key, nonce) not in self.used, "a nonce was used twice with one key"
-        self.used.add((key, nonce))
-        self.keys.add(key)
 
 
 @pytest.mark.sources  # replaces the ciphers
@@ -196,9 +160,7 @@ def test_restart__of_the_responder_is_told_by_a_reset_with_its_token(seed: int, 
         network.run(seconds=0.002)
     network.replace("b")
     began = network.now
-    network.run(until=lambda: bool(ended(network.a)), seconds=5)
-    (end,) = ended(network.a)
-    assert end.status is Status.REMOTE_ERROR_UNKNOWN_PEER
+    assert network.end_of(network.a).status is Status.REMOTE_ERROR_UNKNOWN_PEER
     assert network.now - began <= 1.1
 
 

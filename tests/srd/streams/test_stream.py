@@ -23,10 +23,7 @@ def frame(message: OutgoingFrame) -> Frame:
 
 
 def polled(end: Stream) -> list[OutgoingFrame]:
-    messages = []
-    while (message := end.poll()) is not None:
-        messages.append(message)
-    return messages
+    return list(iter(end.poll, None))
 
 
 # -- the commands ---------------------------------------------------------------------------------------------------
@@ -98,6 +95,10 @@ class TwoEnds(RuleBasedStateMachine):
         for number, end in enumerate(self.ends):
             self.flying += [(number, message) for message in polled(end)]
 
+    def _arrive(self, number: int, message: OutgoingFrame) -> None:
+        self.ends[1 - number].on_frame_untrusted(frame(message), bytes(message.payload))
+        self.landed.append((number, message))
+
     @rule(number=st.integers(0, 1), size=st.integers(1, 30_000), fill=st.integers(0, 255))
     def write(self, number: int, size: int, fill: int) -> None:
         if not self.ended[number]:
@@ -137,9 +138,7 @@ class TwoEnds(RuleBasedStateMachine):
     @rule(data=st.data(), count=st.integers(1, 8))
     def arrive(self, data: st.DataObject, count: int) -> None:
         for _ in range(min(count, len(self.flying))):
-            number, message = self.flying.pop(data.draw(st.integers(0, len(self.flying) - 1)))
-            self.ends[1 - number].on_frame_untrusted(frame(message), bytes(message.payload))
-            self.landed.append((number, message))
+            self._arrive(*self.flying.pop(data.draw(st.integers(0, len(self.flying) - 1))))
         self._poll()
 
     @precondition(lambda self: self.landed)
@@ -167,9 +166,7 @@ class TwoEnds(RuleBasedStateMachine):
             self.take(number)
         while self.flying or self.landed:
             while self.flying:
-                number, message = self.flying.pop()
-                self.ends[1 - number].on_frame_untrusted(frame(message), bytes(message.payload))
-                self.landed.append((number, message))
+                self._arrive(*self.flying.pop())
             for number, message in self.landed:
                 self.ends[number].on_acknowledged(message)
             self.landed.clear()

@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,6 +47,18 @@ async def write_all(writer: asyncio.StreamWriter, payload: bytes, *, seed: int) 
         at += size
         await writer.drain()
     writer.write_eof()
+
+
+async def tell(here: Peer, there: Peer, payload: bytes) -> None:
+    """Carry a message from one end to the other."""
+    await here.send(payload)
+    assert await receive(there) == payload
+
+
+async def waits(task: asyncio.Task[Any]) -> None:
+    """The task does not end for now."""
+    done, _ = await asyncio.wait([task], timeout=0.1)
+    assert not done
 
 
 async def settled(*peers: Peer) -> None:
@@ -188,13 +201,11 @@ async def test_drain__waits_for_a_reader_that_does_not_read() -> None:
     payload = content(8 * WINDOW, seed=SEED)
     async with streams() as (here, there, (_, writer), (their_reader, _)):
         writing = asyncio.create_task(write_all(writer, payload, seed=SEED))
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(writing), 0.1)
+        await waits(writing)
         transport = next(iter(there.streams._open.values()))
         held = transport._stream.receive
         assert held.offset - held.taken + len(their_reader._buffer) <= WINDOW + 2 * MAX_PIECE_BYTES  # type: ignore[attr-defined]
-        await here.send(b"messages are not stopped")
-        assert await receive(there) == b"messages are not stopped"
+        await tell(here, there, b"messages are not stopped")
         other_reader, other_writer = (await there.open_stream()), (await here.accept_stream())
         other_writer[1].write(b"nor are other streams")
         assert await other_reader[0].readexactly(21) == b"nor are other streams"
@@ -206,8 +217,7 @@ async def test_open__waits_while_too_many_were_not_accepted() -> None:
     async with pair(config=CONFIG) as (_, _, here, there):
         opened = [await here.open_stream() for _ in range(BACKLOG)]
         waiting = asyncio.create_task(here.open_stream())
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(waiting), 0.05)
+        await waits(waiting)
         await there.accept_stream()
         async with asyncio.timeout(PATIENCE_S):
             opened.append(await waiting)
@@ -220,8 +230,7 @@ async def test_accept__before_it_little_is_held_and_nothing_in_the_region() -> N
         payload = content(WINDOW, seed=SEED)
         writing = asyncio.create_task(write_all(writer, payload, seed=SEED))
         await until(lambda: [each for each in there.streams._pending.values() if each.receive.offset])
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(writing), 0.1)
+        await waits(writing)
         (pending,) = there.streams._pending.values()
         assert 0 < pending.receive.offset <= INITIAL_WINDOW_BYTES
         assert not held(two)
@@ -238,8 +247,7 @@ async def test_accept__before_it_any_number_of_short_writes_is_no_violation() ->
         for byte in payload:
             writer.write(bytes([byte]))
             here.send_now()
-            await here.send(b"x")
-            assert await receive(there) == b"x"
+            await tell(here, there, b"x")
         writer.write_eof()
         assert not there.ended
         reader, _ = await there.accept_stream()
@@ -252,8 +260,7 @@ async def test_accept__a_stream_that_was_reset_before() -> None:
         writer.write(b"some")
         await writer.drain()
         writer.transport.abort()
-        await here.send(b"x")
-        assert await receive(there) == b"x"
+        await tell(here, there, b"x")
         reader, writer = await there.accept_stream()
         with pytest.raises(ConnectionResetError, match="stream 0: reset by the other end"):
             await reader.read()
@@ -289,8 +296,7 @@ async def test_abort__resets_the_other_end() -> None:
         with pytest.raises(ConnectionResetError):
             await their_writer.drain()
         await settled(here, there)
-        await here.send(b"the peer is alive")
-        assert await receive(there) == b"the peer is alive"
+        await tell(here, there, b"the peer is alive")
 
 
 async def test_peer_ends__its_streams_are_reset() -> None:
@@ -411,8 +417,7 @@ async def test_violation__ends_the_peer_and_nothing_else_bad_flow(
             post(here, message_key, immediate=immediate, payload=payload)
         async with asyncio.timeout(PATIENCE_S):
             assert await there.wait_ended() is Status.REMOTE_ERROR_ABORT
-        await good.send(b"fine")
-        assert await receive(other) == b"fine"
+        await tell(good, other, b"fine")
         await asyncio.sleep(0)
         await there.close()
         assert not held(two)
@@ -430,8 +435,7 @@ async def test_hostile__control_messages_without_end_take_no_memory() -> None:
     async with pair(config=CONFIG) as (_, two, here, there):
         for _ in range(3000):
             post(here, LIMIT, immediate=WINDOW)
-        await here.send(b"fine")
-        assert await receive(there) == b"fine"
+        await tell(here, there, b"fine")
         assert not held(two)
         (pending,) = there.streams._pending.values()
         assert not pending.receive._pieces
@@ -447,12 +451,10 @@ async def test_hostile__a_stream_that_nobody_accepts_pins_no_memory() -> None:
         before = pool.free_chunks
         for _ in range(pool.chunks + 10):
             writer.write(b"x")
-            await here.send(filling)
-            assert await receive(there) == filling
+            await tell(here, there, filling)
         assert pool.free_chunks >= before - 2, "a slot may have begun another"
         payload = content(1 << 20, seed=SEED)
-        await good.send(payload)
-        assert await receive(other) == payload
+        await tell(good, other, payload)
 
 
 async def test_hostile__messages_of_streams_that_are_over_are_dropped() -> None:
@@ -462,6 +464,5 @@ async def test_hostile__messages_of_streams_that_are_over_are_dropped() -> None:
         await settled(here, there)
         for kind in FrameKind:
             post(here, key(kind, stream=0), payload=b"x" if kind is FrameKind.DATA else b"")
-        await here.send(b"fine")
-        assert await receive(there) == b"fine"
+        await tell(here, there, b"fine")
         assert not there.streams._pending

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Final
+from typing import Final, Self
 
 from netns.backends.kernel.netlink import apply
 from netns.backends.relay.tap import inside
 from netns.lab.operations import SyncCarrier
 from srd.tunnel.errors import InterfaceGoneError
 from srd.tunnel.tun import ALL_OFFLOAD, MAX_READ_BYTES, Offload, Tun
+from tests.patience import PATIENCE_S
 from tests.programs import run_to_end
 
 ADDRESSES: Final = {4: ("10.9.0.1", "10.9.0.2"), 6: ("fd09::1", "fd09::2")}
@@ -37,6 +39,19 @@ def namespaces(number: int) -> Iterator[list[str]]:
             undo.callback(ip, "netns", "delete", name)
             ip("link", "set", "lo", "up", netns=name)
         yield names
+
+
+def veth(here: str, there: str, *, names: tuple[str, str] = ("eth0", "eth0"), mtu: int = 1500) -> None:
+    """Lead a veth pair from one namespace to another."""
+    link = ("mtu", str(mtu), "type", "veth", "peer", "name")
+    ip("link", "add", names[0], *link, names[1], "mtu", str(mtu), "netns", there, netns=here)
+
+
+def set_up(netns: str, device: str, *addresses: str) -> None:
+    """Give an interface addresses, which are valid at once, and set it up."""
+    for address in addresses:
+        ip("address", "add", address, "dev", device, *(["nodad"] if ":" in address else []), netns=netns)
+    ip("link", "set", device, "up", netns=netns)
 
 
 @dataclass
@@ -107,6 +122,50 @@ class Pair:
 def open_in(netns: str, name: str | None = None, *, queues: int = 1, offload: Offload = ALL_OFFLOAD) -> Tun:
     with inside(netns):
         return Tun.open(name, queues=queues, offload=offload)
+
+
+class Connection:
+    """A TCP connection from one namespace to an address of another."""
+
+    def __init__(self, here: str, there: str, *, to: tuple[str, int]) -> None:
+        with inside(there):
+            listener = socket.create_server(to, family=socket.AF_INET6 if ":" in to[0] else socket.AF_INET)
+        with listener, inside(here):
+            near = socket.create_connection(to, PATIENCE_S)
+            far = listener.accept()[0]
+        far.settimeout(PATIENCE_S)
+        self._sockets = (near, far)
+
+    def exchange(self, megabytes: int) -> None:
+        """Send random bytes both ways at once; compare every byte."""
+        payloads = [os.urandom(megabytes << 20) for _ in self._sockets]
+        senders = [
+            threading.Thread(target=sock.sendall, args=(payload,))
+            for sock, payload in zip(self._sockets, payloads, strict=True)
+        ]
+        received: list[bytes] = [b"", b""]
+
+        def receive(side: int) -> None:
+            parts, left = [], megabytes << 20
+            while left and (part := self._sockets[side].recv(min(left, 1 << 18))):
+                parts.append(part)
+                left -= len(part)
+            received[side] = b"".join(parts)
+
+        receivers = [threading.Thread(target=receive, args=(side,)) for side in range(2)]
+        for thread in (*senders, *receivers):
+            thread.start()
+        for thread in (*senders, *receivers):
+            thread.join()
+        assert received[0] == payloads[1]
+        assert received[1] == payloads[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for sock in self._sockets:
+            sock.close()
 
 
 @contextmanager

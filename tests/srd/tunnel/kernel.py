@@ -19,24 +19,12 @@ from types import TracebackType
 from typing import Final, Self
 
 from netns.backends.relay.tap import in_nameless_namespace
+from srd.tunnel import tun as device
 from srd.tunnel.packets import parse_untrusted
+from srd.tunnel.tun import NO_OFFLOAD, Offload
 from srd.tunnel.vnet import HEADER_BYTES
 from tests.patience import PATIENCE_S, wait_until
 
-# linux/if_tun.h
-TUNSETIFF: Final = 0x400454CA
-TUNSETOFFLOAD: Final = 0x400454D0
-TUNSETVNETLE: Final = 0x400454DC
-IFF_TUN: Final = 0x0001
-IFF_NO_PI: Final = 0x1000
-IFF_VNET_HDR: Final = 0x4000
-TUN_F_CSUM: Final = 0x01
-TUN_F_TSO4: Final = 0x02
-TUN_F_TSO6: Final = 0x04
-TUN_F_TSO_ECN: Final = 0x08
-TUN_F_USO4: Final = 0x20
-TUN_F_USO6: Final = 0x40
-ALL_OFFLOADS: Final = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN | TUN_F_USO4 | TUN_F_USO6
 # linux/sockios.h, linux/ethtool.h
 SIOCETHTOOL: Final = 0x8946
 ETHTOOL_GLINK: Final = 0x0000000A
@@ -51,16 +39,13 @@ class Tun:
     name: str
     networks: tuple[str, ...]
     """Its addresses, with the length of their prefix."""
-    offloads: int = 0
+    offload: Offload = NO_OFFLOAD
     mtu: int = 1500
     fd: int = -1
 
     def create(self) -> None:
         """Make the interface in the calling thread's namespace."""
-        self.fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        fcntl.ioctl(self.fd, TUNSETIFF, struct.pack("16sH22x", self.name.encode(), IFF_TUN | IFF_NO_PI | IFF_VNET_HDR))
-        fcntl.ioctl(self.fd, TUNSETVNETLE, struct.pack("i", 1))
-        fcntl.ioctl(self.fd, TUNSETOFFLOAD, self.offloads)
+        (self.fd,) = device.Tun.open(self.name, offload=self.offload).fds
         for network in self.networks:
             options = ("nodad",) if ":" in network else ()
             subprocess.run(["ip", "address", "add", network, "dev", self.name, *options], check=True)

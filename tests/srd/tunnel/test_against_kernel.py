@@ -19,10 +19,11 @@ from srd.tunnel import vnet
 from srd.tunnel.packets import InnerPacketError, parse_untrusted
 from srd.tunnel.rewrite import mark_ce, packet_too_big
 from srd.tunnel.segments import segments
+from srd.tunnel.tun import ALL_OFFLOAD, NO_OFFLOAD, Offload
 from srd.tunnel.vnet import VnetHeader
 from tests.patience import PATIENCE_S
 from tests.srd.tunnel.inner import V4, V6, packets
-from tests.srd.tunnel.kernel import ALL_OFFLOADS, Host, Tun
+from tests.srd.tunnel.kernel import Host, Tun
 from tests.srd.tunnel.test_segments import HEADERS, offloaded
 from tests.srd.tunnel.test_vnet import headers
 
@@ -34,11 +35,8 @@ FAMILIES = [pytest.param(INET, V4, id="ipv4"), pytest.param(INET6, V6, id="ipv6"
 FORWARDING = {"ipv4/ip_forward": 1, "ipv6/conf/all/forwarding": 1}
 
 
-def host(addresses: tuple[str, str], *, offloads: int = 0, **sysctls: int) -> Host:
-    networks = (f"{addresses[0]}/24", f"{addresses[1]}/64")
-    return Host(
-        (Tun("tun0", networks, offloads=offloads),), {name.replace("__", "/"): value for name, value in sysctls.items()}
-    )
+def host(addresses: tuple[str, str], *, offload: Offload = NO_OFFLOAD) -> Host:
+    return Host((Tun("tun0", (f"{addresses[0]}/24", f"{addresses[1]}/64"), offload=offload),))
 
 
 class Wire(Thread):
@@ -124,20 +122,22 @@ def send_stream(left: Host, right: Host, content: bytes, *, address: str) -> byt
     return found
 
 
-@pytest.mark.parametrize("offloads", [ALL_OFFLOADS, 1, 0], ids=["tso", "checksums", "none"])
+@pytest.mark.parametrize("offload", [ALL_OFFLOAD, Offload.CHECKSUM, NO_OFFLOAD], ids=["tso", "checksums", "none"])
 @pytest.mark.parametrize(("family", "addresses"), FAMILIES)
-def test_segments__of_a_tcp_connection(family: socket.AddressFamily, addresses: tuple[str, str], offloads: int) -> None:
+def test_segments__of_a_tcp_connection(
+    family: socket.AddressFamily, addresses: tuple[str, str], offload: Offload
+) -> None:
     content = random.Random(7).randbytes(3_000_001)
     kind = vnet.GSO_TCPV4 if family == INET else vnet.GSO_TCPV6
     with (
-        host((V4[0], V6[0]), offloads=offloads).open((family, STREAM)) as left,
+        host((V4[0], V6[0]), offload=offload).open((family, STREAM)) as left,
         host((V4[1], V6[1])).open((family, STREAM)) as right,
     ):
         with joined(left, right) as wire:
             assert send_stream(left, right, content, address=addresses[1]) == content
         counters = right.counters()
     assert all(header.gso_type & ~vnet.GSO_ECN == kind for header in wire.super_packets)
-    assert bool(wire.super_packets) == (offloads == ALL_OFFLOADS)
+    assert bool(wire.super_packets) == (offload == ALL_OFFLOAD)
     for name in ("Tcp.InErrs", "Tcp.InCsumErrors", "Ip.InHdrErrors", "Ip6InHdrErrors", "Ip.InDiscards"):
         assert counters[name] == 0, name
 
@@ -146,7 +146,7 @@ def test_segments__of_a_tcp_connection(family: socket.AddressFamily, addresses: 
 def test_segments__of_datagrams(family: socket.AddressFamily, addresses: tuple[str, str]) -> None:
     content = random.Random(7).randbytes(50 * 1201 + 7)
     with (
-        host((V4[0], V6[0]), offloads=ALL_OFFLOADS).open((family, DGRAM)) as left,
+        host((V4[0], V6[0]), offload=ALL_OFFLOAD).open((family, DGRAM)) as left,
         host((V4[1], V6[1])).open((family, DGRAM)) as right,
     ):
         right.sockets[0].bind((addresses[1], 0))
@@ -188,7 +188,7 @@ def test_packet_too_big__is_believed_by_the_kernel(family: socket.AddressFamily,
 @pytest.fixture(scope="module")
 def router() -> Iterator[tuple[Tun, Tun]]:
     """A router between two TUN interfaces. The second one has no offloads, so that the kernel segments for it."""
-    left = Tun("left", ("10.88.0.254/24", "fd88::254/64"), offloads=ALL_OFFLOADS, mtu=9000)
+    left = Tun("left", ("10.88.0.254/24", "fd88::254/64"), offload=ALL_OFFLOAD, mtu=9000)
     right = Tun("right", ("10.89.0.254/24", "fd89::254/64"), mtu=9000)
     with Host((left, right), FORWARDING).open():
         yield left, right

@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -105,9 +105,11 @@ class Kernel:
         return self.written.pop(0)
 
     @contextmanager
-    def listening(self, host: str = "127.0.0.1", *, owners: Owners | None = None) -> Iterator[Encapsulation]:
+    def listening(
+        self, host: str = "127.0.0.1", *, port: int = 0, owners: Owners | None = None
+    ) -> Iterator[Encapsulation]:
         made = Encapsulation.listen(
-            (host, 0),
+            (host, port),
             owners=owners or EachAddress(OWN),
             counters=self.counters,
             interface=self,
@@ -131,199 +133,153 @@ def port_of(made: Encapsulation) -> int:
     return int(made.name.rpartition(":")[2])
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        await test()
-
-    asyncio.run(limited())
-
-
 @pytest.mark.parametrize("version", [4, 6], ids=["over IPv4", "over IPv6"])
 @pytest.mark.parametrize("inner", [4, 6], ids=["IPv4", "IPv6"])
-def test_ecn__all_pairs_by_the_table_of_rfc_6040(version: int, inner: int) -> None:
+async def test_ecn__all_pairs_by_the_table_of_rfc_6040(version: int, inner: int) -> None:
     """RFC 6040, figure 4: rows are the inner codepoint, columns the outer: Not-ECT, ECT(1), ECT(0), CE."""
     table = {0: (0, 0, 0, None), 1: (1, 1, 1, 3), 2: (2, 1, 2, 3), 3: (3, 3, 3, 3)}
-
-    async def test() -> None:
-        kernel, family = Kernel(), socket.AF_INET6 if version == 6 else socket.AF_INET
-        with kernel.listening(LOOPBACK[version]) as made, udp_socket(family, LOOPBACK[version]) as sock:
-            for inner_ecn, row in table.items():
-                for outer_ecn, ecn in enumerate(row):
-                    data = packet(tos=0xB8 | inner_ecn, version=inner)
-                    send_with_tos(sock, data, outer_ecn, (LOOPBACK[version], port_of(made)))
-                    if ecn is not None:
-                        assert await kernel.read() == packet(tos=0xB8 | ecn, version=inner)
-        assert kernel.counters.dropped == {"congestion": 1}
-        assert kernel.counters.encapsulated_rx_pkts == 15
-
-    run(test)
+    kernel, family = Kernel(), socket.AF_INET6 if version == 6 else socket.AF_INET
+    with kernel.listening(LOOPBACK[version]) as made, udp_socket(family, LOOPBACK[version]) as sock:
+        for inner_ecn, row in table.items():
+            for outer_ecn, ecn in enumerate(row):
+                data = packet(tos=0xB8 | inner_ecn, version=inner)
+                send_with_tos(sock, data, outer_ecn, (LOOPBACK[version], port_of(made)))
+                if ecn is not None:
+                    assert await kernel.read() == packet(tos=0xB8 | ecn, version=inner)
+    assert kernel.counters.dropped == {"congestion": 1}
+    assert kernel.counters.encapsulated_rx_pkts == 15
 
 
 @pytest.mark.parametrize("version", [4, 6], ids=["over IPv4", "over IPv6"])
-def test_send__ecn_and_dscp_are_copied(version: int) -> None:
-    async def test() -> None:
-        kernel, family = Kernel(), socket.AF_INET6 if version == 6 else socket.AF_INET
-        with udp_socket(family, LOOPBACK[version]) as sock, kernel.connected(sock.getsockname()) as made:
-            for tos in ALL_TOS:
-                for inner in (4, 6):
-                    data = packet(tos=tos, version=inner)
-                    assert send(made, data) == 1
-                    assert receive_with_tos(sock) == (data, tos)
-
-    run(test)
+async def test_send__ecn_and_dscp_are_copied(version: int) -> None:
+    kernel, family = Kernel(), socket.AF_INET6 if version == 6 else socket.AF_INET
+    with udp_socket(family, LOOPBACK[version]) as sock, kernel.connected(sock.getsockname()) as made:
+        for tos in ALL_TOS:
+            for inner in (4, 6):
+                data = packet(tos=tos, version=inner)
+                assert send(made, data) == 1
+                assert receive_with_tos(sock) == (data, tos)
 
 
-def test_send__a_super_packet_is_sent_in_segments() -> None:
-    async def test() -> None:
-        payload = bytes(range(256)) * 250
-        data = bytes(ipv4(tos=2, dst=V4[1], flags="DF") / tcp(flags="PA") / Raw(payload))
-        header = VnetHeader(vnet.NEEDS_CSUM, vnet.GSO_TCPV4, 40, 1000, 20, vnet.TCP_CHECKSUM_AT)
-        kernel = Kernel()
-        with udp_socket() as sock, kernel.connected(sock.getsockname()) as made:
-            assert send(made, data, header) == 64
-            parts = [receive_with_tos(sock) for _ in range(64)]
-        assert b"".join(part[40:] for part, _ in parts) == payload
-        assert {tos for _, tos in parts} == {2}
-        assert [len(part) for part, _ in parts] == [1040] * 64
-        assert not kernel.counters.dropped
-
-    run(test)
+async def test_send__a_super_packet_is_sent_in_segments() -> None:
+    payload = bytes(range(256)) * 250
+    data = bytes(ipv4(tos=2, dst=V4[1], flags="DF") / tcp(flags="PA") / Raw(payload))
+    header = VnetHeader(vnet.NEEDS_CSUM, vnet.GSO_TCPV4, 40, 1000, 20, vnet.TCP_CHECKSUM_AT)
+    kernel = Kernel()
+    with udp_socket() as sock, kernel.connected(sock.getsockname()) as made:
+        assert send(made, data, header) == 64
+        parts = [receive_with_tos(sock) for _ in range(64)]
+    assert b"".join(part[40:] for part, _ in parts) == payload
+    assert {tos for _, tos in parts} == {2}
+    assert [len(part) for part, _ in parts] == [1040] * 64
+    assert not kernel.counters.dropped
 
 
-def test_send__a_checksum_is_completed() -> None:
-    async def test() -> None:
-        data = bytearray(answer())
-        whole = bytes(data)
-        pseudo_header = (sum(struct.unpack("!4H", data[12:20])) + 17 + len(data) - 20) % 0xFFFF
-        data[26:28] = pseudo_header.to_bytes(2, "big")
-        with udp_socket() as sock, Kernel().connected(sock.getsockname()) as made:
-            send(made, bytes(data), VnetHeader(vnet.NEEDS_CSUM, csum_start=20, csum_offset=vnet.UDP_CHECKSUM_AT))
-            assert sock.recv(100) == whole
-
-    run(test)
+async def test_send__a_checksum_is_completed() -> None:
+    data = bytearray(answer())
+    whole = bytes(data)
+    pseudo_header = (sum(struct.unpack("!4H", data[12:20])) + 17 + len(data) - 20) % 0xFFFF
+    data[26:28] = pseudo_header.to_bytes(2, "big")
+    with udp_socket() as sock, Kernel().connected(sock.getsockname()) as made:
+        send(made, bytes(data), VnetHeader(vnet.NEEDS_CSUM, csum_start=20, csum_offset=vnet.UDP_CHECKSUM_AT))
+        assert sock.recv(100) == whole
 
 
-def test_connect__takes_nothing_from_other_hosts() -> None:
-    async def test() -> None:
-        kernel = Kernel()
-        with udp_socket() as sock, udp_socket(host="127.0.0.2") as other, kernel.connected(sock.getsockname()) as made:
-            send(made, answer())
-            _, address = sock.recvfrom(100)
-            other.sendto(packet(payload=b"forged"), address)
-            sock.sendto(packet(payload=b"honest"), address)
-            assert b"honest" in await kernel.read()
-        assert kernel.counters.encapsulated_rx_pkts == 1
-
-    run(test)
+async def test_connect__takes_nothing_from_other_hosts() -> None:
+    kernel = Kernel()
+    with udp_socket() as sock, udp_socket(host="127.0.0.2") as other, kernel.connected(sock.getsockname()) as made:
+        send(made, answer())
+        _, address = sock.recvfrom(100)
+        other.sendto(packet(payload=b"forged"), address)
+        sock.sendto(packet(payload=b"honest"), address)
+        assert b"honest" in await kernel.read()
+    assert kernel.counters.encapsulated_rx_pkts == 1
 
 
-def test_listen__answers_go_where_the_source_was_last() -> None:
-    async def test() -> None:
-        kernel = Kernel()
-        with kernel.listening() as made, udp_socket() as before, udp_socket() as after:
-            assert not made.reaches(DESTINATION)
-            for sock in (before, after):
-                sock.sendto(packet(), ("127.0.0.1", port_of(made)))
-                assert await kernel.read() == packet()
-                assert made.reaches(DESTINATION)
-                assert send(made, answer()) == 1
-                assert sock.recv(100) == answer()
-            assert kernel.kept_sent == 2
-
-    run(test)
+async def test_listen__answers_go_where_the_source_was_last() -> None:
+    kernel = Kernel()
+    with kernel.listening() as made, udp_socket() as before, udp_socket() as after:
+        assert not made.reaches(DESTINATION)
+        for sock in (before, after):
+            sock.sendto(packet(), ("127.0.0.1", port_of(made)))
+            assert await kernel.read() == packet()
+            assert made.reaches(DESTINATION)
+            assert send(made, answer()) == 1
+            assert sock.recv(100) == answer()
+        assert kernel.kept_sent == 2
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])  # noqa: S104 - what is tested
-def test_listen__answers_come_from_the_address_that_was_asked(host: str) -> None:
-    async def test() -> None:
-        kernel = Kernel()
-        with kernel.listening(host) as made, udp_socket() as sock:
-            sock.connect(("127.7.7.7", port_of(made)))
-            sock.send(packet(tos=3))
-            assert await kernel.read() == packet(tos=3)
-            send(made, answer(tos=0x29))
-            assert receive_with_tos(sock) == (answer(tos=0x29), 0x29)
-
-    run(test)
+async def test_listen__answers_come_from_the_address_that_was_asked(host: str) -> None:
+    kernel = Kernel()
+    with kernel.listening(host) as made, udp_socket() as sock:
+        sock.connect(("127.7.7.7", port_of(made)))
+        sock.send(packet(tos=3))
+        assert await kernel.read() == packet(tos=3)
+        send(made, answer(tos=0x29))
+        assert receive_with_tos(sock) == (answer(tos=0x29), 0x29)
 
 
-def test_listen__only_from_sources_that_may_be_behind_it() -> None:
+async def test_listen__only_from_sources_that_may_be_behind_it() -> None:
     owners = AllowedAddresses[bytes]()
     owners.add(b"key", [ipaddress.ip_network(V4[1]), ipaddress.ip_network("10.1.0.0/16")])
     cases: list[tuple[Owners, list[str]]] = [
         (EachAddress(OWN), [V4[0], "10.89.0.1", "10.1.2.3"]),
         (owners, [V4[0], "10.88.0.3"]),
     ]
-
-    async def test() -> None:
-        for each, forged in cases:
-            kernel = Kernel()
-            with kernel.listening(owners=each) as made, udp_socket() as sock:
-                for source in (*forged, V4[1]):
-                    sock.sendto(packet(source=source), ("127.0.0.1", port_of(made)))
-                assert await kernel.read() == packet()
-            assert kernel.counters.dropped == {"forged_source": len(forged)}
-
-    run(test)
-
-
-def test_listen__remembers_no_more_peers_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encapsulation, "MAX_PEERS", 3)
-
-    async def test() -> None:
+    for each, forged in cases:
         kernel = Kernel()
-        with kernel.listening() as made, udp_socket() as sock:
-            for number in (2, 3, 4, 5):
-                sock.sendto(packet(source=f"10.88.0.{number}"), ("127.0.0.1", port_of(made)))
-                await kernel.read()
-            assert [made.reaches(bytes((10, 88, 0, number))) for number in (2, 3, 4, 5)] == [False, True, True, True]
+        with kernel.listening(owners=each) as made, udp_socket() as sock:
+            for source in (*forged, V4[1]):
+                sock.sendto(packet(source=source), ("127.0.0.1", port_of(made)))
+            assert await kernel.read() == packet()
+        assert kernel.counters.dropped == {"forged_source": len(forged)}
 
-    run(test)
+
+async def test_listen__remembers_no_more_peers_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encapsulation, "MAX_PEERS", 3)
+    kernel = Kernel()
+    with kernel.listening() as made, udp_socket() as sock:
+        for number in (2, 3, 4, 5):
+            sock.sendto(packet(source=f"10.88.0.{number}"), ("127.0.0.1", port_of(made)))
+            await kernel.read()
+        assert [made.reaches(bytes((10, 88, 0, number))) for number in (2, 3, 4, 5)] == [False, True, True, True]
 
 
 @given(st.lists(hostile, max_size=5))
-def test_listen__hostile_datagrams_are_dropped_and_counted(datagrams: list[bytes]) -> None:
-    async def test() -> None:
-        kernel = Kernel()
-        with kernel.listening() as made, udp_socket() as sock:
-            for data in (*datagrams, packet(payload=b"last")):
-                sock.sendto(data, ("127.0.0.1", port_of(made)))
-            while b"last" not in (written := await kernel.read()):
-                assert parse_untrusted(written).length == len(written)
-        counters = kernel.counters
-        assert counters.encapsulated_rx_pkts + counters.dropped.total() == len(datagrams) + 1
-
-    run(test)
+async def test_listen__hostile_datagrams_are_dropped_and_counted(datagrams: list[bytes]) -> None:
+    kernel = Kernel()
+    with kernel.listening() as made, udp_socket() as sock:
+        for data in (*datagrams, packet(payload=b"last")):
+            sock.sendto(data, ("127.0.0.1", port_of(made)))
+        while b"last" not in (written := await kernel.read()):
+            assert parse_untrusted(written).length == len(written)
+    counters = kernel.counters
+    assert counters.encapsulated_rx_pkts + counters.dropped.total() == len(datagrams) + 1
 
 
-def test_send__an_unreachable_peer_is_counted() -> None:
-    async def test() -> None:
-        kernel = Kernel()
-        with udp_socket() as sock, kernel.connected(sock.getsockname()) as made:
-            sock.close()
-            while not kernel.counters.dropped["unreachable"]:
-                send(made, answer())
-                await asyncio.sleep(0)
-
-    run(test)
+async def test_send__an_unreachable_peer_is_counted() -> None:
+    kernel = Kernel()
+    with udp_socket() as sock, kernel.connected(sock.getsockname()) as made:
+        sock.close()
+        while not kernel.counters.dropped["unreachable"]:
+            send(made, answer())
+            await asyncio.sleep(0)
 
 
-def test_announce__says_where_its_sources_are_and_is_nothing_to_kernels() -> None:
-    async def test() -> None:
-        here, there = Kernel(), Kernel()
-        sources = [ipaddress.ip_address(V4[1]), ipaddress.ip_address(V6[1])]
-        with here.listening() as listener, there.connected(("127.0.0.1", port_of(listener))) as client:
-            assert not any(listener.reaches(each.packed) for each in sources)
-            client.announce(sources)
-            await here.learned(len(sources))
-            assert all(listener.reaches(each.packed) for each in sources)
-            send(listener, answer())
-            assert await there.read() == answer()
-        assert here.written == []
-        assert not here.counters.dropped
-        assert here.counters.encapsulated_rx_pkts == there.counters.encapsulated_tx_pkts == 0
-
-    run(test)
+async def test_announce__says_where_its_sources_are_and_is_nothing_to_kernels() -> None:
+    here, there = Kernel(), Kernel()
+    sources = [ipaddress.ip_address(V4[1]), ipaddress.ip_address(V6[1])]
+    with here.listening() as listener, there.connected(("127.0.0.1", port_of(listener))) as client:
+        assert not any(listener.reaches(each.packed) for each in sources)
+        client.announce(sources)
+        await here.learned(len(sources))
+        assert all(listener.reaches(each.packed) for each in sources)
+        send(listener, answer())
+        assert await there.read() == answer()
+    assert here.written == []
+    assert not here.counters.dropped
+    assert here.counters.encapsulated_rx_pkts == there.counters.encapsulated_tx_pkts == 0
 
 
 @pytest.mark.parametrize("source", [V4[1], V6[1]])
@@ -335,16 +291,6 @@ def test_announce__an_empty_packet(source: str) -> None:
     assert found.destination == bytes(len(found.source))
 
 
-def test_open__a_port_in_use_is_one_line() -> None:
-    async def test() -> None:
-        kernel = Kernel()
-        with udp_socket() as sock, pytest.raises(TunnelError, match=r"--fallback: .*127.0.0.1.*in use"):
-            Encapsulation.listen(
-                sock.getsockname(),
-                owners=EachAddress(OWN),
-                counters=kernel.counters,
-                interface=kernel,
-                on_learned=kernel.send_kept,
-            )
-
-    run(test)
+async def test_open__a_port_in_use_is_one_line() -> None:
+    with udp_socket() as sock, pytest.raises(TunnelError, match=r"--fallback: .*127.0.0.1.*in use"):
+        Kernel().listening(port=sock.getsockname()[1]).__enter__()

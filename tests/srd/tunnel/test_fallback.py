@@ -15,10 +15,9 @@ import pytest
 from netns.backends.relay.tap import inside
 from srd.io import syscalls
 from srd.tunnel.stats import ask
-from tests.patience import PATIENCE_S
 from tests.srd.cli.processes import assert_fails, srd
 from tests.srd.tunnel.cable import ip
-from tests.srd.tunnel.two_ends import TARGET_PORT, Connection, Ends, ends, exchange, inner
+from tests.srd.tunnel.two_ends import TARGET_PORT, UDP_PORT, Ends, ends, exchange, inner
 
 pytestmark = pytest.mark.root
 
@@ -33,7 +32,6 @@ METRICS = {
     "encapsulated_rx_pkts": "srd_tunnel_encapsulated_rx_pkts_total",
     "encapsulation_active": "srd_tunnel_encapsulation_active",
 }
-UDP_PORT = 6000
 DONT_FRAGMENT, MAY_FRAGMENT = 2, 0  # IP_PMTUDISC_DO, IP_PMTUDISC_DONT of linux/in.h
 
 
@@ -73,21 +71,12 @@ def until_over_srd(made: Ends, send_megabyte: Callable[[], None]) -> None:
             return
 
 
-def udp(made: Ends, host: int, *, fragments: int = MAY_FRAGMENT) -> socket.socket:
-    with inside(made.netns[host]):
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sock.setsockopt(socket.IPPROTO_IP, syscalls.IP_MTU_DISCOVER, fragments)
-    sock.bind((inner(host), UDP_PORT))
-    sock.settimeout(PATIENCE_S)
-    return sock
-
-
 def test_fallback__whenever_srd_does_not_answer(tmp_path: Path) -> None:
     with ends(tmp_path, "--fallback") as made:
         made.listen()
         with srd_blocked(made):
             made.connect(awaits="no SRD peer answers")
-            connection = made.stack.enter_context(Connection(made))
+            connection = made.stack.enter_context(made.connection())
             connection.exchange(2)
             exchange(made, version=6, megabytes=1)
             for each in both(made):
@@ -110,8 +99,9 @@ def test_fallback__packets_that_are_too_long_for_the_path(tmp_path: Path) -> Non
             made.connect(awaits="no SRD peer answers")
             for version in (4, 6):
                 exchange(made, version=version, megabytes=1)  # TCP learns it
-            with udp(made, 1) as near, udp(made, 0) as far:
+            with made.udp(1) as near, made.udp(0) as far:
                 payload = os.urandom(1472)
+                near.setsockopt(socket.IPPROTO_IP, syscalls.IP_MTU_DISCOVER, MAY_FRAGMENT)
                 near.sendto(payload, (inner(0), UDP_PORT))
                 assert far.recv(2000) == payload
                 near.setsockopt(socket.IPPROTO_IP, syscalls.IP_MTU_DISCOVER, DONT_FRAGMENT)

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
 
 import pytest
 from scapy.layers.inet import fragment
@@ -18,12 +17,11 @@ from netns.backends.relay.tap import inside
 from tests.patience import PATIENCE_S
 from tests.programs import run_to_end
 from tests.srd.tunnel.inner import EXTENSIONS, extended, ipv4, ipv6, udp
-from tests.srd.tunnel.two_ends import Ends, ends, exchange, inner, outer
+from tests.srd.tunnel.two_ends import UDP_PORT, Ends, ends, exchange, inner, joined, outer
 
 pytestmark = pytest.mark.root
 
 ETH_P_IP, ETH_P_IPV6 = 0x0800, 0x86DD
-PORT: Final = 6000
 HERE, THERE = 1, 0
 
 
@@ -48,17 +46,8 @@ def fragments(packet: Packet, *, fragsize: int) -> list[Packet]:
     return made
 
 
-def receiver(made: Ends, *, version: int = 4) -> socket.socket:
-    family = socket.AF_INET6 if version == 6 else socket.AF_INET
-    with inside(made.netns[THERE]):
-        sock = socket.socket(family, socket.SOCK_DGRAM)
-    sock.bind((inner(THERE, version=version), PORT))
-    sock.settimeout(PATIENCE_S)
-    return sock
-
-
 def test_packets_that_are_none__are_dropped_and_counted(tmp_path: Path) -> None:
-    good = bytes(addressed(ipv4() / udp(dport=PORT) / Raw(b"good")))
+    good = bytes(addressed(ipv4() / udp(dport=UDP_PORT) / Raw(b"good")))
     bad_checksum = good[:10] + bytes([good[10] ^ 1]) + good[11:]
     dropped = {
         "truncated": [b"E", good[:-1], good[:19]],
@@ -66,13 +55,11 @@ def test_packets_that_are_none__are_dropped_and_counted(tmp_path: Path) -> None:
         "bad_checksum": [bad_checksum],
         "no_peer": [bytes(ipv4(src=inner(HERE), dst="192.0.2.1") / udp())],
     }
-    with ends(tmp_path, "--plain") as made:
-        made.listen()
-        made.connect()
+    with joined(tmp_path, "--plain") as made:
         before = made.stats(HERE)["dropped"]
         for packet in (each for packets in dropped.values() for each in packets):
             from_program(made, packet)
-        with receiver(made) as sock:
+        with made.udp(THERE) as sock:
             from_program(made, good)
             assert sock.recv(100) == b"good"
         counted = made.stats(HERE)["dropped"]
@@ -82,26 +69,24 @@ def test_packets_that_are_none__are_dropped_and_counted(tmp_path: Path) -> None:
 
 def test_unusual_packets__are_carried(tmp_path: Path) -> None:
     payload = os.urandom(3000)
-    with ends(tmp_path, "--plain", "--mtu", "65535") as made:
-        made.listen()
-        made.connect()
-        with receiver(made) as sock:
-            for each in fragments(addressed(ipv4(id=7) / udp(dport=PORT) / Raw(payload)), fragsize=600):
+    with joined(tmp_path, "--plain", "--mtu", "65535") as made:
+        with made.udp(THERE) as sock:
+            for each in fragments(addressed(ipv4(id=7) / udp(dport=UDP_PORT) / Raw(payload)), fragsize=600):
                 from_program(made, bytes(each))
             assert sock.recv(1 << 16) == payload, "reassembled from fragments"
             longest = os.urandom(65_507)
-            from_program(made, bytes(addressed(ipv4() / udp(dport=PORT) / Raw(longest))))
+            from_program(made, bytes(addressed(ipv4() / udp(dport=UDP_PORT) / Raw(longest))))
             assert sock.recv(1 << 16) == longest, "in a packet of 65,535 bytes"
-            broken = addressed(ipv4() / udp(dport=PORT, chksum=1) / Raw(b"wrong checksum"))
+            broken = addressed(ipv4() / udp(dport=UDP_PORT, chksum=1) / Raw(b"wrong checksum"))
             from_program(made, bytes(broken))
-            from_program(made, bytes(addressed(ipv4() / udp(dport=PORT) / Raw(b"right checksum"))))
+            from_program(made, bytes(addressed(ipv4() / udp(dport=UDP_PORT) / Raw(b"right checksum"))))
             assert sock.recv(100) == b"right checksum", "a wrong checksum of UDP is for the other end's kernel"
-        with receiver(made, version=6) as sock:
+        with made.udp(THERE, version=6) as sock:
             for names in (["hop-by-hop"], ["destination"], ["atomic fragment"], ["hop-by-hop", "destination"]):
                 assert set(names) <= EXTENSIONS.keys()
-                packet = addressed(extended(ipv6(), names, udp(dport=PORT) / Raw(b"+".join(map(str.encode, names)))))
-                from_program(made, bytes(packet))
-                assert sock.recv(100) == b"+".join(map(str.encode, names))
+                payload = "+".join(names).encode()
+                from_program(made, bytes(addressed(extended(ipv6(), names, udp(dport=UDP_PORT) / Raw(payload)))))
+                assert sock.recv(100) == payload
         assert set(made.stats(HERE)["dropped"]) <= {"no_peer"}
         assert made.stats(THERE)["dropped"] == {}
 
@@ -111,9 +96,7 @@ def test_any_bytes_from_programs__end_nothing(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    with ends(tmp_path, "--plain", "--mtu", "65535") as made:
-        made.listen()
-        made.connect()
+    with joined(tmp_path, "--plain", "--mtu", "65535") as made:
         for _ in range(500):
             start = rng.choice([b"", b"\x45\x00", b"\x60\x00"])
             from_program(made, start + rng.randbytes(rng.choice([1, 18, 40, 80, 1400, 9000])))

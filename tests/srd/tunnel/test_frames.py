@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
@@ -36,11 +37,9 @@ def test_frames_untrusted__all_come_back_in_order(sent: list[tuple[bytes, int, i
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 1000)))
 def test_frames_untrusted__any_bytes(message: bytes, cuts: list[int]) -> None:
-    try:
+    with suppress(PacketError):
         found = list(frames_untrusted(cut_at(message, cuts)))
-    except PacketError:
-        return
-    assert sum(FRAME_BYTES + header.length for header, _ in found) == len(message)
+        assert sum(FRAME_BYTES + header.length for header, _ in found) == len(message)
 
 
 @given(packets, st.data())

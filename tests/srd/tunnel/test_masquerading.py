@@ -15,7 +15,7 @@ from srd.tunnel.encapsulation import Encapsulation
 from tests.masquerade import OUTSIDE, SERVER, masquerade
 from tests.srd.tunnel.inner import V4, ipv4, udp
 from tests.srd.tunnel.test_encapsulation import Kernel, port_of, send
-from tests.srd.tunnel.two_ends import Connection, Ends
+from tests.srd.tunnel.two_ends import Ends
 
 pytestmark = pytest.mark.root
 
@@ -26,7 +26,7 @@ def test_tunnel__its_client_behind_a_nat_that_rebinds(tmp_path: Path) -> None:
         made = Ends([network.server, network.client], homes, (), stack, [None, None], SERVER)
         made.listen()
         made.connect()
-        with Connection(made) as connection:
+        with made.connection() as connection:
             connection.exchange(4)
             network.rebind()
             connection.exchange(4)
@@ -42,7 +42,7 @@ def test_tunnel__two_clients_behind_one_nat(tmp_path: Path) -> None:
         made.listen()
         for client in (1, 2):
             made.connect(client)
-        with Connection(made, client=1) as one, Connection(made, client=2) as two:
+        with made.connection(client=1) as one, made.connection(client=2) as two:
             for connection in (one, two):
                 connection.exchange(2)
             network.rebind()

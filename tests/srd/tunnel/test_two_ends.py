@@ -15,30 +15,19 @@ from tests.programs import run_to_end
 from tests.srd.cli.processes import command
 from tests.srd.tunnel.cable import ip
 from tests.srd.tunnel.inner import ipv4, tcp
-from tests.srd.tunnel.two_ends import Connection, Ends, ends, exchange, inner
+from tests.srd.tunnel.two_ends import UDP_PORT, Ends, ends, exchange, inner, joined
 
 pytestmark = pytest.mark.root
 
-UDP_PORT = 6000
 LARGEST_DATAGRAM = 65_507
-
-
-def udp(made: Ends, host: int, *, port: int = UDP_PORT) -> socket.socket:
-    with inside(made.netns[host]):
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sock.bind((inner(host), port))
-    sock.settimeout(PATIENCE_S)
-    return sock
 
 
 @pytest.mark.parametrize("mtu", [1500, 9000])
 def test_tunnel__carries_tcp_and_udp(tmp_path: Path, mtu: int) -> None:
-    with ends(tmp_path, mtu=mtu) as made:
-        made.listen()
-        made.connect()
+    with joined(tmp_path, mtu=mtu) as made:
         for version in (4, 6):
             exchange(made, version=version)
-        with udp(made, 0) as near, udp(made, 1) as far:
+        with made.udp(0) as near, made.udp(1) as far:
             for size in (0, 1, 1000, 1025, 1472, 9000, 30_000, LARGEST_DATAGRAM):
                 payload = os.urandom(size)
                 for here, there in ((near, far), (far, near)):
@@ -57,30 +46,19 @@ def test_tunnel__options(tmp_path: Path, options: tuple[str, ...]) -> None:
     key = tmp_path / "psk"
     key.write_text("a" * 64)
     key.chmod(0o600)
-    with ends(tmp_path, *(str(key) if each == "psk" else each for each in options)) as made:
-        made.listen()
-        made.connect()
+    with joined(tmp_path, *(str(key) if each == "psk" else each for each in options)) as made:
         exchange(made, megabytes=1)
 
 
-def test_tunnel__a_connection_survives_the_death_of_the_listener(tmp_path: Path) -> None:
+def test_tunnel__a_connection_survives_the_death_of_both_ends(tmp_path: Path) -> None:
     with ends(tmp_path) as made:
-        listener = made.listen()
-        made.connect()
-        with Connection(made) as connection:
+        listener, client = made.listen(), made.connect()
+        with made.connection() as connection:
             connection.exchange(1)
             listener.kill(signal.SIGKILL)
             made.await_line(1, "lost")
             made.listen()
             made.await_line(1, "connected to")
-            connection.exchange(1)
-
-
-def test_tunnel__a_connection_survives_the_death_of_the_client(tmp_path: Path) -> None:
-    with ends(tmp_path) as made:
-        made.listen()
-        client = made.connect()
-        with Connection(made) as connection:
             connection.exchange(1)
             client.kill(signal.SIGKILL)
             assert client.wait() == -signal.SIGKILL
@@ -93,7 +71,7 @@ def test_tunnel__its_interface_renamed_downed_and_deleted_while_in_use(tmp_path:
     with ends(tmp_path) as made:
         made.listen()
         made.connect(1, "--interface", "first")
-        with Connection(made) as connection:
+        with made.connection() as connection:
             connection.exchange(1)
             ip("link", "set", "first", "name", "second", netns=made.netns[1])
             made.await_line(1, "first: is now called second")
@@ -124,25 +102,15 @@ def test_tunnel__leaves_no_trace(tmp_path: Path, number: signal.Signals) -> None
         if number is not signal.SIGKILL:  # what rules are left then is in test_interface
             assert rules == [ip("rule", "show", netns=each) for each in made.netns]
         for each in made.netns:
-            routes = ip("route", "show", "table", "all", netns=each) + ip(
-                "-6", "route", "show", "table", "all", netns=each
-            )
-            assert "10.88." not in routes
-            assert "fd88:" not in routes
+            assert "10.88." not in ip("route", "show", "table", "all", netns=each)
+            assert "fd88:" not in ip("-6", "route", "show", "table", "all", netns=each)
 
 
 def test_tunnel__a_forged_source_is_dropped_and_counted(tmp_path: Path) -> None:
-    with ends(tmp_path, clients=2) as made:
-        made.listen()
-        for client in (1, 2):
-            made.connect(client)
+    with joined(tmp_path, clients=2) as made:
         ip("address", "add", f"{inner(7)}/32", "dev", "srd0", netns=made.netns[1])
-        with udp(made, 0) as target, udp(made, 1) as honest:
-            with inside(made.netns[1]):
-                forger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            with forger:
-                forger.bind((inner(7), UDP_PORT))
-                forger.sendto(b"forged", (inner(0), UDP_PORT))
+        with made.udp(0) as target, made.udp(1) as honest, made.udp(1, address=inner(7)) as forger:
+            forger.sendto(b"forged", (inner(0), UDP_PORT))
             honest.sendto(b"honest", (inner(0), UDP_PORT))
             assert target.recv(100) == b"honest"
         stats = made.stats(0)
@@ -172,10 +140,7 @@ def test_tunnel__acks_that_wait_are_merged(tmp_path: Path) -> None:
 
 
 def test_tunnel__clients_reach_each_other_through_a_listener_that_forwards(tmp_path: Path) -> None:
-    with ends(tmp_path, clients=2) as made:
-        made.listen()
-        for client in (1, 2):
-            made.connect(client)
+    with joined(tmp_path, clients=2) as made:
         with inside(made.netns[0]):
             Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
         exchange(made, client=1, server=2, megabytes=1)

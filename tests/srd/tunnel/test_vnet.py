@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -42,9 +43,6 @@ def accepted(header: VnetHeader, packet: Packet) -> bool:
 def test_pack__is_the_kernel_s_layout() -> None:
     header = VnetHeader(flags=1, gso_type=4, hdr_len=0x102, gso_size=0x304, csum_start=0x506, csum_offset=0x708)
     assert header.pack() == bytes([1, 4, 2, 1, 4, 3, 6, 5, 8, 7])
-    buffer = bytearray(12)
-    header.pack_into(buffer)
-    assert bytes(buffer) == header.pack() + bytes(2)
     assert vnet.parse(header.pack() + b"packet") == header
 
 
@@ -126,15 +124,13 @@ headers = st.builds(VnetHeader, _flags, _types, _edges, _edges, _edges, _edges)
 @given(packets, headers)
 def test_parse_untrusted__raises_nothing_else(packet: bytes, header: VnetHeader) -> None:
     inner = parse_untrusted(packet)
-    try:
+    with suppress(InnerPacketError):
         found = vnet.parse_untrusted(header.pack(), packet=inner)
-    except InnerPacketError:
-        return
-    assert struct.pack("<BBHHHH", *found) == header.pack()
-    assert found.hdr_len <= inner.length
-    if found.flags & vnet.NEEDS_CSUM:
-        assert inner.header_bytes <= found.csum_start
-        assert found.csum_start + found.csum_offset + 2 <= inner.length
-    if found.gso_type != vnet.GSO_NONE:
-        assert 0 < found.gso_size < 0xFFFF
-        assert not inner.is_fragment
+        assert struct.pack("<BBHHHH", *found) == header.pack()
+        assert found.hdr_len <= inner.length
+        if found.flags & vnet.NEEDS_CSUM:
+            assert inner.header_bytes <= found.csum_start
+            assert found.csum_start + found.csum_offset + 2 <= inner.length
+        if found.gso_type != vnet.GSO_NONE:
+            assert 0 < found.gso_size < 0xFFFF
+            assert not inner.is_fragment

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from netns.backends.relay.tap import inside
 from tests.patience import PATIENCE_S
 from tests.programs import run_to_end
 from tests.srd.cli.processes import Process, command
-from tests.srd.tunnel.cable import ip, namespaces
+from tests.srd.tunnel.cable import Connection, ip, namespaces
 
 TCP_PORT: Final = 5000
+UDP_PORT: Final = 6000
 TARGET_PORT: Final = 19880
 
 
@@ -89,6 +88,18 @@ class Ends:
             each["ifname"] for each in json.loads(ip("-json", "link", "show", "type", "tun", netns=self.netns[host]))
         ]
 
+    def connection(self, *, version: int = 4, client: int = 1, server: int = 0) -> Connection:
+        """Connect through the tunnel."""
+        return Connection(self.netns[client], self.netns[server], to=(inner(server, version=version), TCP_PORT))
+
+    def udp(self, host: int, *, version: int = 4, address: str = "") -> socket.socket:
+        """Return a socket that is bound to the host's address in the tunnel, or to another one."""
+        with inside(self.netns[host]):
+            sock = socket.socket(socket.AF_INET6 if version == 6 else socket.AF_INET, socket.SOCK_DGRAM)
+        sock.bind((address or inner(host, version=version), UDP_PORT))
+        sock.settimeout(PATIENCE_S)
+        return sock
+
 
 @contextmanager
 def ends(tmp_path: Path, *options: str, clients: int = 1, mtu: int = 1500) -> Iterator[Ends]:
@@ -109,52 +120,17 @@ def ends(tmp_path: Path, *options: str, clients: int = 1, mtu: int = 1500) -> It
         yield Ends(names, homes, options, stack, [None] * (1 + clients))
 
 
+@contextmanager
+def joined(tmp_path: Path, *options: str, clients: int = 1, mtu: int = 1500) -> Iterator[Ends]:
+    """Ends whose tunnels are up."""
+    with ends(tmp_path, *options, clients=clients, mtu=mtu) as made:
+        made.listen()
+        for client in range(1, 1 + clients):
+            made.connect(client)
+        yield made
+
+
 def exchange(made: Ends, *, version: int = 4, megabytes: int = 4, client: int = 1, server: int = 0) -> None:
     """Send random bytes both ways at once over a TCP connection through the tunnel; compare every byte."""
-    with Connection(made, version=version, client=client, server=server) as connection:
+    with made.connection(version=version, client=client, server=server) as connection:
         connection.exchange(megabytes)
-
-
-class Connection:
-    """A TCP connection through the tunnel."""
-
-    def __init__(self, made: Ends, *, version: int = 4, client: int = 1, server: int = 0) -> None:
-        family = socket.AF_INET6 if version == 6 else socket.AF_INET
-        address = (inner(server, version=version), TCP_PORT)
-        with inside(made.netns[server]):
-            listener = socket.create_server(address, family=family)
-        with listener, inside(made.netns[client]):
-            near = socket.create_connection(address, PATIENCE_S)
-            far = listener.accept()[0]
-        far.settimeout(PATIENCE_S)
-        self._sockets = (near, far)
-
-    def exchange(self, megabytes: int) -> None:
-        """Send random bytes both ways at once; compare every byte."""
-        payloads = [os.urandom(megabytes << 20) for _ in self._sockets]
-        senders = [
-            Thread(target=sock.sendall, args=(payload,)) for sock, payload in zip(self._sockets, payloads, strict=True)
-        ]
-        received: list[bytes] = [b"", b""]
-
-        def receive(side: int) -> None:
-            parts, left = [], megabytes << 20
-            while left and (part := self._sockets[side].recv(min(left, 1 << 18))):
-                parts.append(part)
-                left -= len(part)
-            received[side] = b"".join(parts)
-
-        receivers = [Thread(target=receive, args=(side,)) for side in range(2)]
-        for thread in (*senders, *receivers):
-            thread.start()
-        for thread in (*senders, *receivers):
-            thread.join()
-        assert received[0] == payloads[1]
-        assert received[1] == payloads[0]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for sock in self._sockets:
-            sock.close()

@@ -9,6 +9,10 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any, Final
 
 from nitro_emu.efa import verbs
+from nitro_emu.efa.abi.io import SendOp
+from nitro_emu.efa.abi.limits import MAX_RDMA_SGES
+from nitro_emu.efa.verbs.send_queue import Draft, UdAddress
+from nitro_emu.errors import VerbsError
 from pyverbs.addr import AH
 from pyverbs.base import PyverbsCM, PyverbsObject, translated
 from pyverbs.cq import CQ, CQEX
@@ -208,88 +212,147 @@ class QP(PyverbsCM):
 class QPEx(QP):
     """A queue pair with the builder of send requests: `wr_start`, ..., `wr_complete`.
 
-    The first error sticks, and `wr_complete` raises it. Immediates are in host order.
+    Between these two, any number of requests, each begun by its operation. The first error sticks: the calls after it
+    have no effect, and `wr_complete` raises it. The send queue is locked meanwhile. Immediates are in host order.
     """
 
     ind_table = None
 
-    @property
-    def wr_id(self) -> int:
+    def _create(self, pd: PD | None, init_attr: QPInitAttr, *, send_ops: int, unsolicited: bool, inline: bool) -> None:
+        super()._create(pd, init_attr, send_ops=send_ops, unsolicited=unsolicited, inline=inline)
+        self.wr_id = 0
         """The id of the requests that follow."""
-        return self.qp.builder.wr_id
-
-    @wr_id.setter
-    def wr_id(self, val: int) -> None:
-        self.qp.builder.wr_id = val
-
-    @property
-    def wr_flags(self) -> int:
-        """The flags of the requests that follow."""
-        return self.qp.builder.wr_flags
-
-    @wr_flags.setter
-    def wr_flags(self, val: int) -> None:
-        self.qp.builder.wr_flags = int(val) & ~int(ibv_send_flags.IBV_SEND_INLINE)  # set_inline_data says it
+        self.wr_flags = int(ibv_send_flags.IBV_SEND_SIGNALED)
+        """Their flags; IBV_SEND_INLINE is ignored, as `wr_set_inline_data` says it."""
+        self._is_building = False
+        self._drafts: list[Draft] = []
+        self._error: VerbsError | None = None
 
     def wr_start(self) -> None:
         """Begin."""
-        with translated("Failed to start a work request session"):
-            self.qp.builder.start()
+        self.qp.send_queue.lock.acquire()
+        if self._is_building:
+            self.qp.send_queue.lock.release()
+            raise PyverbsRDMAError("A session of work requests is open; complete or abort it", errno.EINVAL)
+        self._is_building, self._drafts, self._error = True, [], None
 
     def wr_complete(self) -> None:
-        """Post what has been built, or raise the first error."""
-        with translated("Failed to complete work requests"):
-            self.qp.builder.complete()
+        """Post what has been built with one doorbell; or raise the first error, and post nothing."""
+        self._check_building()
+        queue = self.qp.send_queue
+        try:
+            with translated("Failed to complete work requests"):
+                if self._error is not None:
+                    raise self._error
+                self.qp.rules.check_open()  # it may have been closed since they were begun
+                for draft in self._drafts:
+                    queue.write(draft)
+        except PyverbsRDMAError:
+            queue.roll_back(self._drafts)
+            raise
+        else:
+            if self._drafts:
+                queue.ring()
+        finally:
+            self._end()
 
     def wr_abort(self) -> None:
         """Post nothing."""
-        with translated("Failed to abort work requests"):
-            self.qp.builder.abort()
+        self._check_building()
+        self.qp.send_queue.roll_back(self._drafts)
+        self._end()
 
     def wr_send(self) -> None:
         """Begin a SEND."""
-        with translated("Failed to build a send"):
-            self.qp.builder.send()
+        self._begin(SendOp.SEND, needs=verbs.SendOps.SEND)
 
     def wr_send_imm(self, data: int) -> None:
         """Begin a SEND with an immediate."""
-        with translated("Failed to build a send"):
-            self.qp.builder.send(immediate=data)
+        self._begin(SendOp.SEND, needs=verbs.SendOps.SEND_WITH_IMM, immediate=data)
 
     def wr_rdma_read(self, rkey: int, remote_addr: int) -> None:
         """Begin a READ."""
-        with translated("Failed to build a read"):
-            self.qp.builder.rdma_read(rkey, address=remote_addr)
+        self._begin(SendOp.RDMA_READ, needs=verbs.SendOps.RDMA_READ, remote=(rkey, remote_addr))
 
     def wr_rdma_write(self, rkey: int, remote_addr: int) -> None:
         """Begin a WRITE."""
-        with translated("Failed to build a write"):
-            self.qp.builder.rdma_write(rkey, address=remote_addr)
+        self._begin(SendOp.RDMA_WRITE, needs=verbs.SendOps.RDMA_WRITE, remote=(rkey, remote_addr))
 
     def wr_rdma_write_imm(self, rkey: int, remote_addr: int, data: int) -> None:
         """Begin a WRITE with an immediate."""
-        with translated("Failed to build a write"):
-            self.qp.builder.rdma_write(rkey, address=remote_addr, immediate=data)
+        needs = verbs.SendOps.RDMA_WRITE_WITH_IMM
+        self._begin(SendOp.RDMA_WRITE, needs=needs, remote=(rkey, remote_addr), immediate=data)
 
     def wr_set_ud_addr(self, ah: AH, remote_qpn: int, remote_rkey: int) -> None:
         """Set where the request goes."""
-        with translated("Failed to set an address"):
-            self.qp.builder.set_ud_address(ah.handle, remote_qpn=remote_qpn, remote_qkey=remote_rkey)
+        if (draft := self._current()) is not None:
+            draft.destination = UdAddress(ah.handle.number, remote_qpn, remote_rkey)
 
     def wr_set_sge(self, sge: SGE) -> None:
         """Set the request's only buffer."""
-        with translated("Failed to set a buffer"):
-            self.qp.builder.set_sge(sge.verbs())
+        self.wr_set_sge_list(1, [sge])
 
     def wr_set_sge_list(self, num_sge: int, sg_list: Sequence[SGE]) -> None:
         """Set the request's buffers."""
-        with translated("Failed to set buffers"):
-            self.qp.builder.set_sge_list([sge.verbs() for sge in sg_list[:num_sge]])
+        if (draft := self._current()) is not None:
+            most = self.qp.send_queue.max_sges if draft.remote is None else MAX_RDMA_SGES
+            draft.sges = tuple(sge.verbs() for sge in sg_list[:num_sge])
+            if len(draft.sges) > most:
+                self._fail(f"{len(draft.sges)} buffers, at most {most} are possible")
 
     def wr_set_inline_data(self, addr: int, length: int) -> None:
         """Set the request's payload, which is copied from memory."""
-        with translated("Failed to set inline data"):
-            self.qp.builder.set_inline_data(ctypes.string_at(addr, length))
+        if (draft := self._current()) is None:
+            return
+        most = self.qp.send_queue.max_inline_bytes
+        if length > most:
+            self._fail(f"{length} bytes inline, the queue pair was created for {most}")
+        elif draft.op == SendOp.RDMA_READ or (draft.op == SendOp.RDMA_WRITE and not self.qp.options.inline_write):
+            self._fail(f"{draft.op.name} has no inline data here")
+        else:
+            draft.data = ctypes.string_at(addr, length)
+
+    def _begin(
+        self,
+        op: SendOp,
+        *,
+        needs: verbs.SendOps,
+        remote: tuple[int, int] | None = None,
+        immediate: int | None = None,
+    ) -> None:
+        """Begin a request, for which the queue pair must have been created with `needs`."""
+        self._check_building()
+        if self._error is not None:
+            return
+        if not self.qp.options.send_ops & needs:
+            self._fail(f"the queue pair was not created for {needs.name}", number=errno.EOPNOTSUPP)
+            return
+        try:
+            self.qp.rules.check(int(self.wr_flags) & ~int(ibv_send_flags.IBV_SEND_INLINE))
+            draft = self.qp.send_queue.reserve(self.wr_id)
+        except VerbsError as error:
+            self._error = error
+        else:
+            draft.op, draft.immediate, draft.remote = op, immediate, remote
+            self._drafts.append(draft)
+
+    def _current(self) -> Draft | None:
+        """Return the request that is being built; None after an error."""
+        self._check_building()
+        if self._error is None and not self._drafts:
+            self._fail("no request has been begun")
+        return self._drafts[-1] if self._error is None else None
+
+    def _fail(self, reason: str, *, number: int = errno.EINVAL) -> None:
+        self._error = VerbsError(number, reason)
+
+    def _check_building(self) -> None:
+        if not self._is_building:
+            raise PyverbsRDMAError("No session of work requests is open; start one", errno.EINVAL)
+
+    def _end(self) -> None:
+        self._is_building, self._drafts, self._error = False, [], None
+        self.qp.send_queue.lock.release()
 
 
 def _post_chain(

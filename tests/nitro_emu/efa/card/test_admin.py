@@ -138,7 +138,7 @@ def test_every_opcode_succeeds_or_is_not_supported(device: Device, memfd: int) -
     done.add(commands.QueryQp.OPCODE)
     assert isinstance(reply, replies.QueryQpReply)
     assert (reply.qp_state, reply.qkey) == (QpState.INIT, 9)
-    for feature in replies.FEATURE_REPLIES:
+    for feature in replies.FEATURES:
         run(commands.GetFeature(feature_id=feature))
     run(commands.SetFeature(feature_id=Feature.AENQ_CONFIG, enabled_groups=1 << enums.AenqGroup.WARNING))
     for stats in StatsType:

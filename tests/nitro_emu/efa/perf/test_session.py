@@ -20,7 +20,8 @@ from nitro_emu.efa.verbs import SendOp
 from srd.perf.control import VERSION, Control, ControlKind
 from srd.perf.errors import PerfError
 from srd.perf.sweep.plan import Operation, Sweep, encode
-from tests.nitro_emu.card_process import loopback_vf, running_card
+from tests.nitro_emu.cards import running_card
+from tests.nitro_emu.processes import loopback_vf
 from tests.patience import PATIENCE_S
 
 ADDRESS = Address(bytes(range(16)), qpn=3, qkey=1 << 31, mtu_bytes=8900, rkey=7)
@@ -40,7 +41,7 @@ def run_dirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, P
             )
             for name in "ab"
         )
-        yield one, two
+        yield one.run_dir, two.run_dir
 
 
 def opening(run_dir: Path) -> Any:

@@ -10,6 +10,8 @@ from tests.nitro_emu.efa.verbs.fake_card import FakeCard
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "nitro_emu/efa/pyverbs"))
 
+from tests.nitro_emu.efa.pyverbs.objects import ctx, rig  # noqa: F401 - pyverbs is found from here on; fixtures
+
 
 @pytest.fixture
 def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCard]:

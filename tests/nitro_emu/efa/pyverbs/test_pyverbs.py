@@ -7,7 +7,7 @@ import errno
 import gc
 import inspect
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -22,76 +22,9 @@ from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError, PyverbsUserErr
 from devmem.region import Region
 from nitro_emu.efa.abi.enums import AdminOpcode, DeviceCap, Feature
 from nitro_emu.efa.abi.io import SendOp
+from tests.nitro_emu.efa.pyverbs.objects import QKEY, ah_attr, attr, cq_of, error_of, init_attr, qp_of
 from tests.nitro_emu.efa.verbs.fake_card import GID as RAW_GID
-from tests.nitro_emu.efa.verbs.fake_card import CardCq, CardQp, FakeCard
-
-QKEY: Final = 0x11111111
-ALL_OPS: Final = 31
-
-
-@pytest.fixture
-def ctx(card: FakeCard) -> Iterator[device.Context]:  # noqa: ARG001 - it must run
-    with device.Context(name="efa_0") as ctx:
-        yield ctx
-
-
-@pytest.fixture
-def rig(card: FakeCard, ctx: device.Context) -> SimpleNamespace:
-    """One of everything, the queue pair in state RTS."""
-    domain = pd.PD(ctx)
-    queue = efadv.EfaCQ(ctx, cq.CqInitAttrEx(), efadv.EfaDVCQInitAttr(efa_enums.EFADV_WC_EX_WITH_SGID))
-    pair = efadv.SRDQPEx(ctx, init_attr(queue, domain), efadv.EfaQPInitAttr())
-    pair.to_rts(attr())
-    return SimpleNamespace(
-        card=card,
-        ctx=ctx,
-        pd=domain,
-        cq=queue,
-        qp=pair,
-        mr=mr.MR(domain, 4096, e.ibv_access_flags.IBV_ACCESS_LOCAL_WRITE),
-        ah=addr.AH(domain, attr=ah_attr()),
-    )
-
-
-def attr() -> qp.QPAttr:
-    attr = qp.QPAttr(port_num=1)
-    attr.qkey, attr.pkey_index, attr.sq_psn = QKEY, 0, 9
-    return attr
-
-
-def ah_attr() -> addr.AHAttr:
-    return addr.AHAttr(gr=addr.GlobalRoute(dgid=addr.GID.of(RAW_GID)), is_global=1)
-
-
-def init_attr(queue: Any, domain: Any, **changes: Any) -> qp.QPInitAttrEx:
-    given: dict[str, Any] = {
-        "qp_type": e.ibv_qp_type.IBV_QPT_DRIVER,
-        "scq": queue,
-        "rcq": queue,
-        "cap": qp.QPCap(max_send_wr=5, max_recv_wr=5, max_inline_data=32),
-        "comp_mask": e.ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_PD
-        | e.ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-        "pd": domain,
-        "send_ops_flags": ALL_OPS,
-    }
-    return qp.QPInitAttrEx(**{**given, **changes})
-
-
-def cq_of(rig: SimpleNamespace) -> CardCq:
-    found: CardCq = rig.card.cqs[rig.cq.cq.number]
-    return found
-
-
-def qp_of(rig: SimpleNamespace) -> CardQp:
-    found: CardQp = rig.card.qps[rig.qp.qp.handle]
-    return found
-
-
-def error_of(call: Callable[[], object]) -> int:
-    with pytest.raises(PyverbsRDMAError) as raised:
-        call()
-    return raised.value.error_code
-
+from tests.nitro_emu.efa.verbs.fake_card import FakeCard
 
 # -- devices --------------------------------------------------------------------------------------------------------
 
@@ -326,50 +259,6 @@ def test_requests_that_pyverbs_refuses(rig: SimpleNamespace) -> None:
         rig.qp.post_send(wr.SendWR())
     with pytest.raises(PyverbsUserError, match="num_sge"):
         rig.qp.post_recv(wr.RecvWR(num_sge=1))
-
-
-def test_the_builder(rig: SimpleNamespace) -> None:
-    pair, sge = rig.qp, wr.SGE(rig.mr.buf, 10, rig.mr.lkey)
-    rig.mr.write("inline", 6)
-    operations: list[Callable[[], None]] = [
-        pair.wr_send,
-        lambda: pair.wr_send_imm(1234),
-        lambda: pair.wr_rdma_read(5, 1 << 40),
-        lambda: pair.wr_rdma_write(6, 2 << 40),
-        lambda: pair.wr_rdma_write_imm(7, 3 << 40, 99),
-    ]
-    pair.wr_start()
-    for number, operation in enumerate(operations):
-        pair.wr_id, pair.wr_flags = 100 + number, e.ibv_send_flags.IBV_SEND_SIGNALED
-        operation()
-        pair.wr_set_ud_addr(rig.ah, 7, QKEY)
-        pair.wr_set_sge(sge)
-    pair.wr_send()
-    pair.wr_set_sge_list(1, [sge, sge])
-    pair.wr_set_processing_hints(1)
-    pair.wr_flags = e.ibv_send_flags.IBV_SEND_SIGNALED | e.ibv_send_flags.IBV_SEND_INLINE
-    pair.wr_send()
-    pair.wr_set_inline_data(rig.mr.buf, 6)
-    pair.wr_complete()
-    wqes = rig.card.take_sends(qp_of(rig))
-    assert [wqe.op for wqe in wqes] == [
-        SendOp.SEND, SendOp.SEND, SendOp.RDMA_READ, SendOp.RDMA_WRITE, SendOp.RDMA_WRITE, SendOp.SEND, SendOp.SEND,
-    ]  # fmt: skip
-    assert [wqe.immediate for wqe in wqes] == [0, 1234, 0, 0, 99, 0, 0]
-    assert [wqe.remote and wqe.remote.rkey for wqe in wqes] == [None, None, 5, 6, 7, None, None]
-    assert (wqes[5].hints, wqes[6].data) == (1, b"inline")
-
-
-@pytest.mark.parametrize("flags", [0, 1, 4, 2 | 1 << 10])
-def test_the_builder_reports_at_its_end(rig: SimpleNamespace, flags: int) -> None:
-    rig.qp.wr_start()
-    rig.qp.wr_flags = flags
-    rig.qp.wr_send()
-    rig.qp.wr_set_sge(wr.SGE(rig.mr.buf, 10, rig.mr.lkey))
-    assert error_of(rig.qp.wr_complete) == errno.EINVAL
-    rig.qp.wr_start()
-    rig.qp.wr_abort()
-    assert error_of(rig.qp.wr_send) == errno.EINVAL
 
 
 # -- completions ----------------------------------------------------------------------------------------------------

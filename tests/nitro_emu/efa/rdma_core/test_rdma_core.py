@@ -14,7 +14,8 @@ from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from netns.topology.model import leaf_spine
 from nitro_emu.efa.verbs import Context
-from tests.nitro_emu.card_process import devices_of, environment, loopback_vf, running_card
+from tests.nitro_emu.cards import running_card
+from tests.nitro_emu.processes import loopback_vf
 from tests.programs import run_to_end
 
 ROOT: Final = Path(__file__).resolve().parents[4]
@@ -64,7 +65,9 @@ def folder_of(suite: str) -> Path:
 def check(folder: Path, *, card_directory: Path, options: tuple[str, ...] = (), at_least: int) -> None:
     """Run all tests of a folder on the devices in a directory."""
     result = run_to_end(
-        [sys.executable, str(RUNNER), str(folder), *options], env=environment(card_directory), within_s=TIMEOUT_S
+        [sys.executable, str(RUNNER), str(folder), *options],
+        env={**os.environ, "NITRO_CARD_DIR": str(card_directory)},
+        within_s=TIMEOUT_S,
     )
     output = result.stdout + result.stderr
     found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
@@ -80,8 +83,8 @@ def check(folder: Path, *, card_directory: Path, options: tuple[str, ...] = (), 
     "suite", [pytest.param("", id="debian"), pytest.param(CURRENT, id="current", marks=pytest.mark.long)]
 )
 def test_both_players_on_one_card(tmp_path: Path, suite: str) -> None:
-    with running_card(tmp_path / "card", vfs=[loopback_vf()]) as directory:
-        check(folder_of(suite), card_directory=directory, at_least=AT_LEAST[suite])
+    with running_card(tmp_path / "card", vfs=[loopback_vf()]) as card:
+        check(folder_of(suite), card_directory=card.run_dir, at_least=AT_LEAST[suite])
 
 
 @pytest.mark.root
@@ -96,8 +99,11 @@ def test_the_players_on_two_cards_across_a_lossy_fabric(tmp_path: Path, lab: Lab
         running_card(tmp_path / "a", vfs=[vf("h1")], prefix=lab.command("h1", [])) as one,
         running_card(tmp_path / "b", vfs=[vf("h2")], prefix=lab.command("h2", [])) as two,
     ):
-        devices = {"efa_0": one / "efa_0.sock", "efa_1": two / "efa_0.sock"}
-        directory = devices_of(tmp_path / "both", cards=devices)
+        devices = {"efa_0": one, "efa_1": two}
+        directory = tmp_path / "both"
+        directory.mkdir()
+        for name, card in devices.items():
+            (directory / f"{name}.sock").symlink_to(card.socket("efa_0"))
         options = ("--server-device", "efa_1")
         check(folder, card_directory=directory, options=options, at_least=AT_LEAST[CURRENT])
         for device in devices:

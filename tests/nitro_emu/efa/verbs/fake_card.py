@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple, Self
 
 from devmem.region import Region
 from nitro_emu.efa.abi import admin, commands, enums, io, limits, memory, replies
-from nitro_emu.efa.card import features
 from nitro_emu.efa.card.features import feature
 
 MAX_QP: Final = 16
@@ -24,7 +23,7 @@ _VF: Final[Any] = SimpleNamespace(
     config=SimpleNamespace(max_qps=MAX_QP, max_cqs=MAX_CQ, max_mrs=1024, max_mr_bytes=1 << 32, max_pds=64, max_ahs=64),
 )  # fmt: skip
 FEATURES: Final[dict[int, replies.FeatureReply]] = {
-    number: feature(_VF, number, events=None) for number in features.FEATURES
+    number: feature(_VF, number, events=None) for number in replies.FEATURES
 }
 """A real card's, but for the device's version."""
 _DEVICE: Final = FEATURES[enums.Feature.DEVICE_ATTR]
@@ -160,7 +159,7 @@ class FakeCard:
             case commands.GetFeature():
                 return self.features[command.feature_id], status, []
             case commands.GetStats():
-                kind = replies.STATS_REPLIES[command.stats_type]
+                kind = replies.STATS[command.stats_type]
                 return kind(*range(len(fields(kind)))), status, []
             case commands.AllocPd():
                 return replies.AllocPdReply(number), status, []

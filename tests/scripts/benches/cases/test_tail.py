@@ -1,4 +1,4 @@
-"""scripts.benches.cases.tail: its ratios, and TCP's bulk flow on a lab."""
+"""scripts.benches.cases.tail: TCP's bulk flow on a lab."""
 
 from __future__ import annotations
 
@@ -13,12 +13,6 @@ from srd.compare.counters import Reading
 
 BULK_BYTES = 2_000_000
 """More than the small flow sends over any spine."""
-
-
-def test_ratios() -> None:
-    ours, cubic, mptcp = {"p999_64b_us": 30.0}, {"p999_64b_us": 20.0}, {"p999_64b_us": 100.0}
-    assert tail.ratios(ours, {"cubic": cubic, "mptcp": mptcp}) == {"p999_fabric_ratio": 0.3, "p999_cubic_ratio": 1.5}
-    assert tail.ratios(ours, {"cubic": cubic}) == {"p999_fabric_ratio": 1.5, "p999_cubic_ratio": 1.5}
 
 
 @pytest.mark.root

@@ -1,16 +1,13 @@
-"""The case `volume`: what is read of fio's report, and the picture of an outcome."""
+"""The case `volume`: what is read of fio's report."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import pytest
 
-from scripts.benches.cases.volume import WANTED
 from scripts.benches.volume.measure import BINS_US, _fractions, _is_wrong, fraction_name
-from scripts.benches.volume_plot import series_of, svg
 from scripts.harness.errors import BenchError
 from scripts.harness.fio import FioResult
 
@@ -56,22 +53,3 @@ def test_bins_have_all_requests() -> None:
     assert found[fraction_name(BINS_US[1])] == 0.2
     assert found[fraction_name(BINS_US[-1])] == 0.5
     assert sum(found.values()) == pytest.approx(1)
-
-
-def test_the_picture_has_both() -> None:
-    figures = {f"lossy_{fraction_name(bound_us)}": 1 / len(BINS_US) for bound_us in BINS_US}
-    drawn = svg(series_of({"case": "volume", "ours": figures, "peers": {"tcp": figures}}))
-    assert ET.fromstring(drawn).tag.endswith("svg")  # noqa: S314 - our own
-    with pytest.raises(ValueError, match="another bench"):
-        series_of({"case": "sizes"})
-
-
-def test_the_bounds_are_those_that_were_asked_for() -> None:
-    assert {f"{each.figure} {each}" for each in WANTED} == {
-        "read_p50_over_nbdkit_ratio <= 2",
-        "read_p999_lossy_over_tcp_ratio <= 0.3",
-        "failed_ios_blackhole <= 0",
-        "longest_io_ms_blackhole <= 100",
-        "lost_writes <= 0",
-        "stale_reads <= 0",
-    }

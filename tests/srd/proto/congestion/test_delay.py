@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 
 import pytest
@@ -14,8 +15,7 @@ from tests.srd.proto.control_loop import PACKET_BYTES, RTT_S, TARGET_S, Loop, ac
 def test_majority_delay__doubles_in_slow_start() -> None:
     loop = Loop()
     before = loop.packets
-    loop.rounds(1, 0.0)
-    assert 1.8 * before <= loop.packets <= 2.2 * before
+    assert 1.8 * before <= loop.grown(1) <= 2.2 * before
 
 
 def test_majority_delay__does_not_grow_unless_cwnd_limited() -> None:
@@ -37,100 +37,59 @@ def test_majority_delay__grows_additively_after_the_first_queue() -> None:
     assert before < loop.packets < 2.2 * before + 12
 
 
-def test_majority_delay__shrinks_when_most_paths_queue() -> None:
+MARKED = (1 - delay.BETA * 0.25 / 1.25) ** 4 * 0.95
+
+
+@pytest.mark.parametrize(
+    ("rounds", "queues_s", "marked", "least", "most"),
+    [
+        pytest.param(4, (2 * TARGET_S,), (0.0,), 0.0, 0.8, id="most paths queue"),
+        pytest.param(4, (0.0, 0.0, 5 * TARGET_S, 0.0), (0.0,), 1.0001, math.inf, id="one of four queues"),
+        pytest.param(4, (TARGET_S / 4,), (1.0,), MARKED, 0.8, id="marks before delay"),
+        pytest.param(4, (0.0,), (0.0, 0.0, 1.0, 0.0), 1.0001, math.inf, id="one of four marks"),
+        pytest.param(1, (3.9 * TARGET_S,), (0.0,), 0.49, math.inf, id="at most half a round trip"),
+    ],
+)
+def test_majority_delay__shrinks_on_the_queues_and_marks_of_most_paths(
+    rounds: int, queues_s: tuple[float, ...], marked: tuple[float, ...], least: float, most: float
+) -> None:
     loop = Loop()
-    loop.rounds(3, 0.0)
-    before = loop.packets
-    loop.rounds(4, 2 * TARGET_S)
-    assert loop.packets < 0.8 * before
-
-
-def test_majority_delay__one_congested_path_in_four_does_not_shrink_it() -> None:
-    loop = Loop()
-    loop.rounds(3, 0.0)
-    before = loop.packets
-    loop.rounds(4, 0.0, 0.0, 5 * TARGET_S, 0.0)
-    assert loop.packets > before
-
-
-def test_majority_delay__shrinks_on_marks_before_delay() -> None:
-    loop, bound = Loop(), 1 - delay.BETA * 0.25 / 1.25
-    loop.rounds(3, 0.0)
-    before = loop.packets
-    loop.rounds(4, TARGET_S / 4, marked=(1.0,))
-    assert bound**4 * before * 0.95 <= loop.packets < 0.8 * before
-
-
-def test_majority_delay__one_marking_path_in_four_does_not_shrink_it() -> None:
-    loop = Loop()
-    loop.rounds(3, 0.0)
-    before = loop.packets
-    loop.rounds(4, 0.0, marked=(0.0, 0.0, 1.0, 0.0))
-    assert loop.packets > before
+    before = loop.grown()
+    loop.rounds(rounds, *queues_s, marked=marked)
+    assert least * before <= loop.packets < most * before
 
 
 def test_majority_delay__a_few_marks_cost_less_than_many() -> None:
-    left = []
-    for marked in (0.25, 1.0):
-        loop = Loop()
-        loop.rounds(3, 0.0)
+    few, many = Loop(), Loop()
+    for loop, marked in ((few, 0.25), (many, 1.0)):
+        loop.grown()
         loop.rounds(2, 0.0, marked=(marked,))
-        left.append(loop.packets)
-    assert left[0] > 1.1 * left[1]
-
-
-def test_majority_delay__at_most_half_a_round_trip() -> None:
-    loop = Loop()
-    loop.rounds(3, 0.0)
-    before = loop.packets
-    loop.rounds(1, 3.9 * TARGET_S)
-    assert loop.packets >= before / 2 - 1
+    assert few.packets > 1.1 * many.packets
 
 
 def test_majority_delay__far_above_target_becomes_what_was_delivered() -> None:
     loop = Loop()
-    loop.rounds(5, 0.0)
-    assert loop.packets > 300
-    for _ in range(40):  # a link that delivers ten packets a round trip, and queues for ten round trips
-        for _ in range(10):
-            loop.now += RTT_S / 10
-            sample(loop.controller, loop.now, queue_s=10 * RTT_S)
-            ack(loop.controller, loop.now)
+    assert loop.grown(5) > 300
+    loop.deliver(400, queue_s=10 * RTT_S)  # a link that delivers ten packets a round trip, and queues for ten of them
     assert loop.packets <= 20
 
 
-def report_endpoint_delay(loop: Loop, *, pattern_s: tuple[float, ...]) -> None:
-    """Report 0.2 s of ten packets a round trip, with endpoint delays of `pattern_s` in turn."""
+@pytest.mark.parametrize(("pattern_s", "shrinks"), [((0.02,), True), ((0.02, 0.02, 0.02, 0.001), False)])
+def test_majority_delay__shrinks_on_endpoint_delay_that_is_not_rare(
+    pattern_s: tuple[float, ...], *, shrinks: bool
+) -> None:
+    loop = Loop()
+    before = loop.grown()
     for step in range(100):
-        for _ in range(10):
-            loop.now += RTT_S / 10
-            wait_s = pattern_s[step % len(pattern_s)]
-            sample(loop.controller, loop.now, endpoint_s=wait_s)
-            ack(loop.controller, loop.now)
-
-
-def test_majority_delay__shrinks_on_endpoint_delay() -> None:
-    loop = Loop()
-    loop.rounds(3, 0.0)
-    before = loop.packets
-    report_endpoint_delay(loop, pattern_s=(0.02,))
-    assert loop.packets < before / 2
-
-
-def test_majority_delay__rare_scheduling_delay_does_not_shrink_it() -> None:
-    loop = Loop()
-    loop.rounds(3, 0.0)
-    before = loop.packets
-    report_endpoint_delay(loop, pattern_s=(0.02, 0.02, 0.02, 0.001))
-    assert loop.packets > before
+        loop.deliver(10, endpoint_s=pattern_s[step % len(pattern_s)])
+    assert loop.packets < before / 2 if shrinks else loop.packets > before
 
 
 def test_majority_delay__constant_scheduling_delay_leaves_the_initial_window() -> None:
     """On a machine with more processes than cores every packet has such a delay."""
     loop = Loop()
-    loop.rounds(3, 0.0)
-    for _ in range(10):
-        report_endpoint_delay(loop, pattern_s=(0.02,))
+    loop.grown()
+    loop.deliver(10_000, endpoint_s=0.02)
     assert loop.packets >= ProtocolConfig().initial_window_packets / 2
 
 
@@ -184,11 +143,10 @@ def test_majority_delay__a_few_slow_samples_do_not_end_slow_start() -> None:
 
 def test_majority_delay__a_timeout_of_all_paths_restarts_it() -> None:
     loop = Loop()
-    loop.rounds(4, 0.0)
+    loop.grown(4)
     loop.controller.on_all_paths_timeout(now=loop.now)
     assert loop.packets == 2
-    loop.rounds(1, 0.0)
-    assert loop.packets == pytest.approx(4, abs=1)
+    assert loop.grown(1) == pytest.approx(4, abs=1)
 
 
 def test_majority_delay__a_timeout_of_all_paths_never_raises_it() -> None:

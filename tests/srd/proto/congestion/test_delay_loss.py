@@ -10,8 +10,7 @@ from tests.srd.proto.control_loop import RTT_S, TARGET_S, Loop, ack, sample
 
 def test_majority_delay__loss_alone_is_no_signal() -> None:
     loop = Loop()
-    loop.rounds(2, 0.0)
-    before = loop.packets
+    before = loop.grown(2)
     loop.lose(0.49 * before)
     assert loop.packets == before
 
@@ -31,7 +30,7 @@ def test_majority_delay__while_packets_are_lost_delivery_bounds_it() -> None:
 @pytest.mark.parametrize("by_timeout", [False, True])
 def test_majority_delay__when_most_of_it_is_lost_becomes_what_was_delivered(*, by_timeout: bool) -> None:
     loop = Loop()
-    loop.rounds(3, 0.0)
+    loop.grown()
     for _ in range(40):  # ten packets a round trip
         loop.now += RTT_S / 10
         ack(loop.controller, loop.now)
@@ -44,8 +43,7 @@ def test_majority_delay__when_most_of_it_is_lost_becomes_what_was_delivered(*, b
 
 def test_majority_delay__a_window_lost_over_several_round_trips_changes_nothing() -> None:
     loop = Loop()
-    loop.rounds(3, 0.0)
-    before = loop.packets
+    before = loop.grown()
     for _ in range(6):
         loop.now += 1.01 * RTT_S
         loop.lose(0.3 * before)
@@ -82,8 +80,7 @@ def test_majority_delay__compares_losses_with_what_was_in_flight_not_with_the_wi
 ) -> None:
     """A message of a few packets in a large window; one loss of one packet is not significant."""
     loop = Loop()
-    loop.rounds(3, 0.0)
-    before = loop.packets
+    before = loop.grown()
     loop.now += 10 * RTT_S
     loop.lose(lost, left=left)
     assert (loop.packets < before) == falls
@@ -104,16 +101,14 @@ def test_on_spurious_loss__restores_the_window_before_the_first_of_several_reduc
     reductions: tuple[str, ...],
 ) -> None:
     loop = Loop()
-    loop.rounds(3, 0.0)
-    before = loop.packets
+    before = loop.grown()
     for kind in reductions:
         reduce(loop, kind)
         loop.now += 2 * RTT_S
     assert loop.packets <= before / 2
     loop.controller.on_spurious_loss()
     assert loop.packets == before
-    loop.rounds(1, 0.0)
-    assert loop.packets > 1.8 * before, "slow start continues, too"
+    assert loop.grown(1) > 1.8 * before, "slow start continues, too"
 
 
 def test_on_spurious_loss__ends_the_bound_by_delivery() -> None:
@@ -124,10 +119,7 @@ def test_on_spurious_loss__ends_the_bound_by_delivery() -> None:
     loop.packets = 200.0
     loop.lose(20)
     loop.controller.on_spurious_loss()
-    for _ in range(50):  # fifty packets a round trip, and no queue
-        loop.now += RTT_S / 50
-        sample(loop.controller, loop.now)
-        ack(loop.controller, loop.now)
+    loop.deliver(50, per_rtt=50)
     assert loop.packets >= 200
 
 

@@ -13,6 +13,8 @@ from srd.proto.recv.receiver import Receiver
 from srd.proto.wire.data import Opcode, ReceivedBurst
 from tests.srd.proto.recv.test_receiver import acks
 
+pytestmark = pytest.mark.sources  # they replace the peer
+
 
 class FakePeer:
     """The part of a peer that MemoryAdmission uses."""
@@ -59,6 +61,11 @@ def peers() -> dict[int, Any]:
     return {number: FakePeer(number) for number in (1, 2, 3)}
 
 
+@pytest.fixture
+def admission() -> MemoryAdmission:
+    return MemoryAdmission(0)
+
+
 def admits(admission: MemoryAdmission, peers: dict[int, Any], number: int, message: int, *, now: float = 100.0) -> bool:
     return admission.admits(peers[number], burst_of(message), peers=peers, now=now)
 
@@ -72,18 +79,14 @@ def evicted(admission: MemoryAdmission, peers: dict[int, Any], *, now: float) ->
     return {number: peer.discarded for number, peer in peers.items() if peer.discarded}
 
 
-@pytest.mark.sources
-def test_admits__only_the_oldest_message_of_one_peer(peers: dict[int, Any]) -> None:
-    admission = MemoryAdmission(0)
+def test_admits__only_the_oldest_message_of_one_peer(admission: MemoryAdmission, peers: dict[int, Any]) -> None:
     peers[2].begin(4, 5)
     assert not admits(admission, peers, 2, 5)
     assert admits(admission, peers, 2, 4)
     assert not admits(admission, peers, 1, 9)
 
 
-@pytest.mark.sources
-def test_admits__the_next_in_the_queue_once_it_is_complete(peers: dict[int, Any]) -> None:
-    admission = MemoryAdmission(0)
+def test_admits__the_next_in_the_queue_once_it_is_complete(admission: MemoryAdmission, peers: dict[int, Any]) -> None:
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
     assert not admits(admission, peers, 2, 8)
@@ -94,9 +97,7 @@ def test_admits__the_next_in_the_queue_once_it_is_complete(peers: dict[int, Any]
     assert admits(admission, peers, 2, 8)
 
 
-@pytest.mark.sources
-def test_admits__a_peer_without_packets_leaves_the_queue(peers: dict[int, Any]) -> None:
-    admission = MemoryAdmission(0)
+def test_admits__a_peer_without_packets_leaves_the_queue(admission: MemoryAdmission, peers: dict[int, Any]) -> None:
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
     assert not admits(admission, peers, 2, 8)
@@ -104,9 +105,7 @@ def test_admits__a_peer_without_packets_leaves_the_queue(peers: dict[int, Any]) 
     assert admits(admission, peers, 3, 8, now=100.0 + TURN_MEMORY_S)
 
 
-@pytest.mark.sources
-def test_admits__another_when_the_peer_has_ended(peers: dict[int, Any]) -> None:
-    admission = MemoryAdmission(0)
+def test_admits__another_when_the_peer_has_ended(admission: MemoryAdmission, peers: dict[int, Any]) -> None:
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
     assert not admits(admission, peers, 2, 4)
@@ -114,19 +113,19 @@ def test_admits__another_when_the_peer_has_ended(peers: dict[int, Any]) -> None:
     assert admits(admission, peers, 2, 4)
 
 
-@pytest.mark.sources
 @pytest.mark.parametrize(("flags", "payload_bytes"), [(Opcode.WRITE, 100), (Opcode.RESPONSE, 100), (Opcode.SEND, 0)])
-def test_admits__packets_that_need_no_memory(peers: dict[int, Any], flags: int, payload_bytes: int) -> None:
-    admission = MemoryAdmission(0)
+def test_admits__packets_that_need_no_memory(
+    admission: MemoryAdmission, peers: dict[int, Any], flags: int, payload_bytes: int
+) -> None:
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
     one = burst_of(9, psn=1, flags=flags, payload_bytes=payload_bytes)
     assert admission.admits(peers[2], one, peers=peers, now=100.0)
 
 
-@pytest.mark.sources
-def test_admits__a_discarded_message_so_that_its_sender_gets_a_nack(peers: dict[int, Any]) -> None:
-    admission = MemoryAdmission(0)
+def test_admits__a_discarded_message_so_that_its_sender_gets_a_nack(
+    admission: MemoryAdmission, peers: dict[int, Any]
+) -> None:
     peers[1].begin(4)
     peers[2].begin(4)
     assert admits(admission, peers, 1, 4)
@@ -135,9 +134,9 @@ def test_admits__a_discarded_message_so_that_its_sender_gets_a_nack(peers: dict[
     assert admits(admission, peers, 2, 4)
 
 
-@pytest.mark.sources
-def test_evict_stalled__a_stalled_turn_discards_all_incomplete_messages_of_its_peer(peers: dict[int, Any]) -> None:
-    admission = MemoryAdmission(0)
+def test_evict_stalled__a_stalled_turn_discards_all_incomplete_messages_of_its_peer(
+    admission: MemoryAdmission, peers: dict[int, Any]
+) -> None:
     peers[1].begin(4, 5)
     assert admits(admission, peers, 1, 4)
     for now in (100.3, 100.6, 100.9):
@@ -147,9 +146,9 @@ def test_evict_stalled__a_stalled_turn_discards_all_incomplete_messages_of_its_p
     assert admits(admission, peers, 2, 8, now=101.1)
 
 
-@pytest.mark.sources
-def test_evict_stalled__a_stalled_peer_comes_last_until_it_completes_one(peers: dict[int, Any]) -> None:
-    admission = MemoryAdmission(0)
+def test_evict_stalled__a_stalled_peer_comes_last_until_it_completes_one(
+    admission: MemoryAdmission, peers: dict[int, Any]
+) -> None:
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
     evicted(admission, peers, now=101.0)
@@ -162,9 +161,7 @@ def test_evict_stalled__a_stalled_peer_comes_last_until_it_completes_one(peers: 
     assert admits(admission, peers, 3, 7, now=101.1)
 
 
-@pytest.mark.sources
-def test_evict_stalled__not_while_data_arrives(peers: dict[int, Any]) -> None:
-    admission = MemoryAdmission(0)
+def test_evict_stalled__not_while_data_arrives(admission: MemoryAdmission, peers: dict[int, Any]) -> None:
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
     peers[1].receiver.accept(burst_of(4, psn=13, offset=100), now=100.9)
@@ -172,9 +169,7 @@ def test_evict_stalled__not_while_data_arrives(peers: dict[int, Any]) -> None:
     assert evicted(admission, peers, now=102.0) == {1: [4]}
 
 
-@pytest.mark.sources
-def test_evict_stalled__time_without_memory_does_not_count(peers: dict[int, Any]) -> None:
-    admission = MemoryAdmission(0)
+def test_evict_stalled__time_without_memory_does_not_count(admission: MemoryAdmission, peers: dict[int, Any]) -> None:
     peers[1].begin(4)
     peers[2].begin(8)
     assert admits(admission, peers, 1, 4)
@@ -185,9 +180,9 @@ def test_evict_stalled__time_without_memory_does_not_count(peers: dict[int, Any]
     assert evicted(admission, peers, now=102.3) == {2: [8]}
 
 
-@pytest.mark.sources
-def test_evict_stalled__time_in_which_a_peer_waits_for_a_pull_does_not_count(peers: dict[int, Any]) -> None:
-    admission = MemoryAdmission(0)
+def test_evict_stalled__time_in_which_a_peer_waits_for_a_pull_does_not_count(
+    admission: MemoryAdmission, peers: dict[int, Any]
+) -> None:
     peers[2].begin(1)
     peers[2].waits_for_pull = True
     assert evicted(admission, peers, now=102.0) == {}
@@ -195,17 +190,13 @@ def test_evict_stalled__time_in_which_a_peer_waits_for_a_pull_does_not_count(pee
     assert evicted(admission, peers, now=103.0) == {2: [1]}
 
 
-@pytest.mark.sources
-def test_evict_stalled__only_what_uses_receive_memory(peers: dict[int, Any]) -> None:
-    admission = MemoryAdmission(0)
+def test_evict_stalled__only_what_uses_receive_memory(admission: MemoryAdmission, peers: dict[int, Any]) -> None:
     peers[1].begin(4)
     peers[2].receiver.accept(burst_of(8, payload_offset=1 << REGION_SHIFT), now=100.0)
     assert evicted(admission, peers, now=102.0) == {1: [4]}
 
 
-@pytest.mark.sources
-def test_evict_stalled__a_turn_that_is_not_used_ends(peers: dict[int, Any]) -> None:
-    admission = MemoryAdmission(0)
+def test_evict_stalled__a_turn_that_is_not_used_ends(admission: MemoryAdmission, peers: dict[int, Any]) -> None:
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
     assert not admits(admission, peers, 2, 8, now=100.1)

@@ -26,7 +26,7 @@ from srd.proto.wire.data import MIN_DATAGRAM_BYTES, Burst, PacketType
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 from tests.changed import changed
-from tests.simulation import Conditions, Network, Packet, completed, content, ended, received
+from tests.simulation import Conditions, Network, Packet, completed, connected, content, ended, received
 from tests.srd.proto.byhand import answers, data_packet, give, hello, opened_by_hand
 from tests.srd.secure.ends import security
 
@@ -72,9 +72,8 @@ def test_connect__refused_by_an_end_that_accepts_no_peers() -> None:
     network.b.core._stateless.accepting = False
     number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
     network.run(until=lambda: bool(ended(network.a)), seconds=2)
-    assert ended(network.a) == [
-        PeerEnded(number, Status.REMOTE_ERROR_BAD_DEST_QPN, "refused: the other end takes no peers", ()),
-    ]
+    reason = "refused: the other end takes no peers"
+    assert ended(network.a) == [PeerEnded(number, Status.REMOTE_ERROR_BAD_DEST_QPN, reason, ())]
     assert network.now < 100.1, "at once, not after a timeout"
 
 
@@ -100,10 +99,7 @@ def test_connect__falls_back_to_the_size_that_passes(largest: int, agreed: int) 
     number = network.a.core.connect("b:0", sizes=(8972, 1472, 1232), now=network.now)
     network.run(until=lambda: bool(network.a.of(PeerOpened)), seconds=2)
     assert network.a.core.peer(number).datagram_bytes == agreed
-    network.a.core.post(number, WorkRequest(request=1, payload_offset=5, length=300_000))
-    network.run(until=lambda: bool(completed(network.a)), seconds=5)
-    (message,) = received(network.b)
-    assert content(network.b, message.extents) == network.a.region[5:300_005].tobytes()
+    network.carry(network.a, number, length=300_000, at=5)
 
 
 @pytest.mark.parametrize("lost", range(8))
@@ -126,11 +122,8 @@ def test_connect__both_ends_have_one_size_however_many_accepts_are_lost(mode: Se
     (there,) = network.b.core.open_peers
     assert left == 0
     assert network.a.core.peer(here).datagram_bytes == network.b.core.peer(there).datagram_bytes == 8972
-    for node, other, number in ((network.a, network.b, here), (network.b, network.a, there)):
-        node.core.post(number, WorkRequest(request=1, payload_offset=5, length=100_000))
-        network.run(until=lambda node=node: bool(completed(node)), seconds=5)  # type: ignore[misc]
-        (message,) = received(other)
-        assert content(other, message.extents) == node.region[5:100_005].tobytes()
+    for node, number in ((network.a, here), (network.b, there)):
+        network.carry(node, number, length=100_000, at=5)
 
 
 def test_handle_packets__hello_again_of_another_size_gets_the_same_accept() -> None:
@@ -174,10 +167,7 @@ def test_handle_icmp_too_big__the_size_that_passes_joins_the_running_attempt(see
     number = network.a.core.connect("b:0", sizes=(8972, 1472, 1252), now=network.now)
     network.run(until=lambda: network.opened(number), seconds=2)
     assert network.a.core.peer(number).datagram_bytes == 772
-    network.a.core.post(number, WorkRequest(request=1, payload_offset=5, length=100_000))
-    network.run(until=lambda: bool(completed(network.a)), seconds=5)
-    (message,) = received(network.b)
-    assert content(network.b, message.extents) == network.a.region[5:100_005].tobytes()
+    network.carry(network.a, number, length=100_000, at=5)
     network.a.core.handle_icmp_too_big("b:0", size_bytes=600)
     assert network.a.core.peer(number).datagram_bytes == 772, "of an open peer it changes nothing"
 
@@ -192,9 +182,7 @@ def test_connect__over_a_long_path(seed: int, delay_us: int) -> None:
     assert network.opened(number)
     assert network.a.core.peer(number).datagram_bytes == network.b.core.peer(0).datagram_bytes == 8972
     for node, peer in ((network.a, number), (network.b, 0)):
-        node.core.post(peer, WorkRequest(request=1, payload_offset=0, length=100_000))
-    network.run(until=lambda: bool(completed(network.a)) and bool(completed(network.b)), seconds=60)
-    assert [end.status for end in completed(network.a) + completed(network.b)] == [Status.OK] * 2
+        network.carry(node, peer, length=100_000, seconds=60)
     assert not ended(network.a) + ended(network.b)
 
 
@@ -207,16 +195,16 @@ def test_connect__the_smaller_end_decides() -> None:
     assert network.a.core.peer(at_a).datagram_bytes == network.b.core.peer(at_b).datagram_bytes == 1472
 
 
-def test_connect__sizes_above_what_this_end_receives() -> None:
+@pytest.mark.parametrize(
+    ("sizes", "error"),
+    [
+        *[(sizes, "sizes of at least 576 bytes") for sizes in ((), (575,), (1472, 575))],
+        ((1473, 576), "more than the 1472 bytes"),
+    ],
+)
+def test_connect__sizes_out_of_range(sizes: tuple[int, ...], error: str) -> None:
     network = Network(seed=1, datagram_bytes=1472)
-    with pytest.raises(UsageError, match="more than the 1472 bytes"):
-        network.a.core.connect("b:0", sizes=(1473, 576), now=network.now)
-
-
-@pytest.mark.parametrize("sizes", [(), (575,), (1472, 575)])
-def test_connect__sizes_below_the_minimum(sizes: tuple[int, ...]) -> None:
-    network = Network(seed=1)
-    with pytest.raises(UsageError, match="sizes of at least 576 bytes"):
+    with pytest.raises(UsageError, match=error):
         network.a.core.connect("b:0", sizes=sizes, now=network.now)
 
 
@@ -227,9 +215,7 @@ def test_connect__agrees_on_what_passes_both_ways(seed: int) -> None:
     at_a = network.a.core.connect("b:0", sizes=(8972, 1472), now=network.now)
     network.run(until=lambda: network.opened(at_a), seconds=2)
     assert network.a.core.peer(at_a).datagram_bytes == network.b.core.peer(0).datagram_bytes == 1472
-    network.b.core.post(0, WorkRequest(request=1, length=300_000))
-    network.run(until=lambda: bool(completed(network.b)), seconds=5)
-    assert [completion.status for completion in completed(network.b)] == [Status.OK]
+    network.carry(network.b, 0, length=300_000)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -241,9 +227,7 @@ def test_connect__over_the_links_that_are_up(seed: int, dead: int) -> None:
     number = network.a.core.connect("b:0", sizes=(8972, 1472), now=network.now)
     network.run(until=lambda: network.opened(number), seconds=1)
     assert network.opened(number)
-    network.a.core.post(number, WorkRequest(request=1, length=100_000))
-    network.run(until=lambda: bool(completed(network.a)), seconds=5)
-    assert [completion.status for completion in completed(network.a)] == [Status.OK]
+    network.carry(network.a, number, length=100_000)
     network.run(seconds=2)
     assert len(network.b.of(PeerOpened)) == 1, "HELLOs over several paths open one peer"
     assert not ended(network.b)
@@ -290,8 +274,7 @@ def test_connect__no_answer() -> None:
 
 
 def test_handle_icmp_unreachable__accepted_only_while_opening() -> None:
-    network = Network(seed=1)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected()
     network.a.core.handle_icmp_unreachable("b:0", now=network.now)
     assert not ended(network.a)
     second = network.a.core.connect("b:9", sizes=(8972,), now=network.now)
@@ -309,11 +292,7 @@ def test_handle_packets__data_overtakes_the_accept(seed: int) -> None:
     network = Network(seed=seed, conditions=Conditions(reorder_s=0.002))
     network.a.core.connect("b:0", sizes=(8972,), now=network.now)
     network.run(until=lambda: bool(network.b.of(PeerOpened)), seconds=2)
-    network.b.core.post(0, WorkRequest(request=1, payload_offset=0, length=100_000))
-    network.run(until=lambda: bool(completed(network.b)), seconds=5)
-    assert [completion.status for completion in completed(network.b)] == [Status.OK]
-    (message,) = received(network.a)
-    assert content(network.a, message.extents) == network.b.region[:100_000].tobytes()
+    network.carry(network.b, 0, length=100_000)
 
 
 # -- invalid requests -----------------------------------------------------------------------------------------------
@@ -412,8 +391,7 @@ def test_poll_transmit__data_only_leaves_peers_due_that_it_had_passed() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_close__after_the_posted_requests(seed: int) -> None:
-    network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=5))
-    at_a, at_b = network.connect()
+    network, at_a, at_b = connected(seed=seed, shape=Shape(delay_us=500, loss_percent=5))
     network.a.core.post(at_a, WorkRequest(request=1, payload_offset=3, length=1 << 20))
     network.a.core.close(at_a, now=network.now)
     with pytest.raises(UsageError, match="not open for sending"):
@@ -434,8 +412,7 @@ def test_close__after_the_posted_requests(seed: int) -> None:
 
 def test_flush__ends_open_requests_so_that_a_close_completes() -> None:
     """The receiver releases nothing: 16 MiB of window, 64 MiB posted, and a batch after them."""
-    network = Network(seed=1)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected()
     for request in range(16):
         network.a.core.post(at_a, WorkRequest(request=request, length=4 << 20))
     owner = [None]
@@ -456,8 +433,7 @@ def test_flush__ends_open_requests_so_that_a_close_completes() -> None:
 
 
 def test_abandon__completes_all_requests_and_sends_nothing() -> None:
-    network = Network(seed=1)
-    at_a, at_b = network.connect()
+    network, at_a, at_b = connected()
     owner = [None]
     places = np.arange(100, dtype=np.uint64)
     network.a.core.post(at_a, WorkRequest(request=0, length=1 << 20))
@@ -476,8 +452,7 @@ def test_abandon__completes_all_requests_and_sends_nothing() -> None:
 
 
 def test_still_needed__not_what_was_acknowledged() -> None:
-    network = Network(seed=1)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected()
     network.a.core.post(at_a, WorkRequest(request=0, length=1000))
     burst = network.a.core.poll_transmit(network.now)
     assert isinstance(burst, Burst)
@@ -493,13 +468,11 @@ def test_still_needed__not_what_was_acknowledged() -> None:
 
 def test_handle_packets__reset_while_closing() -> None:
     """All was acknowledged and the other end has no peer, as after a CLOSE: its CLOSED was lost."""
-    network = Network(seed=1)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected()
     peer = network.a.core.peer(at_a)
     network.a.core.close(at_a, now=network.now)
     assert Close(peer.remote_context, peer.own_context) in answers(network.a, now=network.now)
     give(network.a, Reset(peer.own_context, peer.remote_context), now=network.now, source="b:0")
     assert not ended(network.a), "a RESET is no orderly end"
     network.b.alive = False
-    network.run(until=lambda: bool(ended(network.a)), seconds=5)
-    assert [end.status for end in ended(network.a)] == [Status.OK]
+    assert network.end_of(network.a).status is Status.OK

@@ -28,7 +28,9 @@ from srd.proto.wire.data import Address
 
 JAR = CookieJar(secret=b"k" * 32)
 ADDRESS = ("10.0.0.1", 4000)
-HELLO = Hello(5, 99, 55, 88, 77, 600)
+HELLO = Hello(
+    own_context=5, credit_bytes=99, credit_messages=55, max_message_bytes=88, window_packets=77, datagram_bytes=600
+)
 
 
 def test_check__accepts_what_make_returns() -> None:
@@ -106,25 +108,25 @@ def initiator(*sizes: int) -> PeerOpening:
     return PeerOpening(1, address="b:0", own_context=5, config=CONFIG, sizes=sizes, now=10.0)
 
 
+def poll(ours: PeerOpening, *, now: float) -> Hello:
+    """Return the HELLO that is due."""
+    hello = ours.poll_hello(now=now)
+    assert hello is not None
+    return hello
+
+
 def sent(ours: PeerOpening, *, hellos: int) -> tuple[list[Hello], float]:
     """Leave `hellos` HELLOs unanswered; return them, and when the next is due."""
-    found = []
-    for _ in range(hellos):
-        hello = ours.poll_hello(now=ours.send_at)
-        assert hello is not None
-        found.append(hello)
-    return found, ours.send_at
+    return [poll(ours, now=ours.send_at) for _ in range(hellos)], ours.send_at
 
 
 def test_poll_hello__falls_back_to_smaller_sizes_after_some_timeouts_each() -> None:
     ours, now = initiator(8972, 1472, 1200), 10.0
     sizes = []
     for _ in range(14):
-        hello = ours.poll_hello(now=now)
-        assert hello is not None
+        sizes.append(poll(ours, now=now).datagram_bytes)
         assert ours.poll_hello(now=now) is None  # once
         assert ours.wake_at == pytest.approx(min(now + 0.05, 11.0))
-        sizes.append(hello.datagram_bytes)
         now = ours.send_at
     assert HELLOS_PER_SIZE == 4
     assert sizes == [8972] * 4 + [1472] * 4 + [1200] * 6
@@ -140,7 +142,7 @@ def test_poll_hello__the_interval_doubles_after_each_twenty_up_to_its_limit() ->
     ours, intervals = PeerOpening(1, address="b:0", own_context=5, config=ProtocolConfig(), sizes=(8972,), now=10.0), []
     while ours.send_at < ours.give_up_at:
         now = ours.send_at
-        assert ours.poll_hello(now=now) is not None
+        poll(ours, now=now)
         intervals.append(ours.send_at - now)
     assert ours.give_up_at == 20.0
     assert intervals == pytest.approx([0.05] * 20 + [0.1] * 20 + [0.2] * 20 + [0.4] * 8)
@@ -189,15 +191,7 @@ def test_add_size__what_anybody_may_have_sent_is_bounded() -> None:
 
 
 def test_poll_hello__announces_this_ends_limits() -> None:
-    assert initiator(600).poll_hello(now=10.0) == Hello(
-        own_context=5,
-        credit_bytes=99,
-        credit_messages=55,
-        max_message_bytes=88,
-        window_packets=77,
-        datagram_bytes=600,
-        paths=3,
-    )
+    assert poll(initiator(600), now=10.0) == replace(HELLO, paths=3)
 
 
 # -- a NAT on the way --------------------------------------------------------------------------------------------------
@@ -256,12 +250,10 @@ def test_retry__repeats_at_once_at_the_size_and_over_the_path_that_was_answered(
     ours = initiator(8972, 1472)
     _, now = sent(ours, hellos=hellos)
     ours.retry(Retry(5, b"cookie", path=1, size_bytes=size), now=now - 0.04)
-    hello = ours.poll_hello(now=now - 0.04)
-    assert hello is not None
+    hello = poll(ours, now=now - 0.04)
     assert (hello.datagram_bytes, hello.cookie, hello.path) == (size, b"cookie", 1)
     assert ours.poll_hello(now=now - 0.04) is None
-    again = ours.poll_hello(now=ours.send_at)
-    assert again == hello, "the cookie is valid for this path only"
+    assert poll(ours, now=ours.send_at) == hello, "the cookie is valid for this path only"
 
 
 @pytest.mark.parametrize(("answered", "size"), [(8972, 8972), (1472, 1472), (1300, 1472), (1200, 1200)])
@@ -270,9 +262,7 @@ def test_retry__a_late_one_for_a_larger_size_restores_it(answered: int, size: in
     ours = initiator(8972, 1472, 1200)
     _, now = sent(ours, hellos=5 if answered != 1200 else 9)
     ours.retry(Retry(5, b"cookie", size_bytes=answered), now=now)
-    hello = ours.poll_hello(now=now)
-    assert hello is not None
-    assert hello.datagram_bytes == size
+    assert poll(ours, now=now).datagram_bytes == size
 
 
 def test_retry__a_repeated_cookie_changes_nothing() -> None:

@@ -18,20 +18,15 @@ from srd.proto.endpoint.keepalive import (
     REFUSED_S,
     SILENCE_RTTS,
 )
-from srd.proto.endpoint.peer_state import PeerState
 from srd.proto.events import Completion, PeerEnded
 from srd.proto.wire.control import Probe
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
-from tests.simulation import Network, completed, content, ended, received
+from tests.simulation import Network, completed, connected, content, ended, received
 from tests.srd.proto.byhand import answers
 
 SEEDS = [1, 2, 3]
 SMALL_WINDOW = replace(ProtocolConfig(), receive_window_bytes=1 << 20, max_message_bytes=1 << 20)
-
-
-def state_of(network: Network, number: int) -> PeerState:
-    return network.a.core.peer(number).state
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -41,8 +36,7 @@ def state_of(network: Network, number: int) -> PeerState:
 )
 def test_handle_timeout__idle_peers_stay_open(seed: int, delay_us: int, most_per_s: float) -> None:
     """Also before a round trip was measured, which the first HELLOs of a long path do not do: they are repeated."""
-    network = Network(seed=seed, shape=Shape(delay_us=delay_us, loss_percent=2))
-    at_a, at_b = network.connect()
+    network, at_a, at_b = connected(seed=seed, shape=Shape(delay_us=delay_us, loss_percent=2))
     before = network.wire_packets
     network.run(seconds=60)
     assert not ended(network.a) + ended(network.b)
@@ -53,31 +47,25 @@ def test_handle_timeout__idle_peers_stay_open(seed: int, delay_us: int, most_per
 
 @pytest.mark.parametrize("used", [True, False], ids=["used", "unused"])
 def test_handle_timeout__a_dead_peer_of_a_long_path_ends_after_some_round_trips(*, used: bool) -> None:
-    network = Network(seed=1, shape=Shape(delay_us=300_000))
-    at_a, _ = network.connect()
+    network, at_a, _ = connected(shape=Shape(delay_us=300_000))
     if used:
         network.a.core.post(at_a, WorkRequest(request=1, payload_offset=0, length=1 << 20))
         network.run(until=lambda: bool(completed(network.a)), seconds=30)
     network.run(seconds=5 * used)
     network.b.alive, died_at = False, network.now
-    network.run(until=lambda: bool(ended(network.a)), seconds=20)
-    (end,) = ended(network.a)
-    assert end.status is Status.LOCAL_ERROR_UNRESP_REMOTE
+    assert network.end_of(network.a, seconds=20).status is Status.LOCAL_ERROR_UNRESP_REMOTE
     assert SILENCE_RTTS * 0.6 - 0.9 <= network.now - died_at <= SILENCE_RTTS * 0.6 + 0.9
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["at once", "later"])
 def test_handle_timeout__an_initiator_that_died_before_it_sent_anything(*, at_once: bool) -> None:
     """Nothing shows the round trip to its responder, so it waits as long as a handshake may take."""
-    network = Network(seed=1)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected()
     if not at_once:
         network.a.core.post(at_a, WorkRequest(request=1, payload_offset=0, length=1))
         network.run(seconds=0.1)
     network.a.alive, died_at = False, network.now
-    network.run(until=lambda: bool(ended(network.b)), seconds=20)
-    (end,) = ended(network.b)
-    assert end.status is Status.LOCAL_ERROR_UNRESP_REMOTE
+    assert network.end_of(network.b, seconds=20).status is Status.LOCAL_ERROR_UNRESP_REMOTE
     assert 10 <= network.now - died_at < 12 if at_once else 0.9 < network.now - died_at < 1.5
 
 
@@ -93,15 +81,13 @@ def test_handle_timeout__idle_peers_stay_open_though_most_links_have_failed(seed
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("busy", [True, False], ids=["busy", "idle"])
 def test_handle_timeout__after_the_last_answer(seed: int, *, busy: bool) -> None:
-    network = Network(seed=seed)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected(seed=seed)
     network.run(seconds=0.01)
     for request in range(3 * busy):
         network.a.core.post(at_a, WorkRequest(request=request, payload_offset=0, length=1 << 20))
     died_at = network.now
     network.b.alive = False
-    network.run(until=lambda: bool(ended(network.a)), seconds=10)
-    (end,) = ended(network.a)
+    end = network.end_of(network.a, seconds=10)
     assert (end.peer, end.status) == (at_a, Status.LOCAL_ERROR_UNRESP_REMOTE)
     assert "no packet for" in end.reason
     assert 0.9 <= network.now - died_at <= 1.001, "within a second"
@@ -114,8 +100,7 @@ def test_handle_timeout__after_the_last_answer(seed: int, *, busy: bool) -> None
 @pytest.mark.parametrize(("peers", "waits_s"), [(1, 0.25), (100, 0.5), (2000, 10.0), (10_000, 50.0), (10**6, 60.0)])
 def test_handle_timeout__a_dead_idle_peer_among_many(peers: int, waits_s: float) -> None:
     """The keepalive interval grows with the number of peers, to a limit; later probes and the end are not delayed."""
-    network = Network(seed=1)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected()
     network.run(seconds=0.01)
     peer = network.a.core.peer(at_a)
     keepalive = peer._keepalive
@@ -123,16 +108,14 @@ def test_handle_timeout__a_dead_idle_peer_among_many(peers: int, waits_s: float)
     died_at = keepalive.last_packet_at
     network.b.alive = False
     network.a.core._ready[at_a] = None  # check deadlines again
-    network.run(until=lambda: bool(ended(network.a)), seconds=100)
-    assert [end.status for end in ended(network.a)] == [Status.LOCAL_ERROR_UNRESP_REMOTE]
+    assert network.end_of(network.a, seconds=100).status is Status.LOCAL_ERROR_UNRESP_REMOTE
     assert network.now - died_at == pytest.approx(waits_s + 0.75, abs=0.01)
     assert MAX_IDLE_PROBE_S == 60
 
 
 def test_handle_timeout__probes_three_times_before_the_end() -> None:
     """A process that was stopped for long must not declare every peer dead at its first check."""
-    network = Network(seed=1)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected()
     network.run(seconds=0.01)
     now, probes = network.now + 100, 0
     for _ in range(PROBES_BEFORE_END):
@@ -155,8 +138,7 @@ def test_handle_timeout__probes_three_times_before_the_end() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_handle_timeout__an_outage_shorter_than_the_timeout_is_tolerated(seed: int) -> None:
-    network = Network(seed=seed)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected(seed=seed)
     network.a.core.post(at_a, WorkRequest(request=1, payload_offset=11, length=4 << 20))
     network.run(seconds=0.004)
     network.dead = set(range(4))
@@ -172,8 +154,7 @@ def test_handle_timeout__an_outage_shorter_than_the_timeout_is_tolerated(seed: i
 @pytest.mark.parametrize("delay_us", [10, 50, 500, 20_000])
 def test_poll_control__blocked_on_credit_and_dead(delay_us: int) -> None:
     """A sender without credit probes more often, at a bounded rate, and a peer that dies meanwhile ends."""
-    network = Network(seed=1, shape=Shape(delay_us=delay_us), config=SMALL_WINDOW)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected(shape=Shape(delay_us=delay_us), config=SMALL_WINDOW)
     for request in range(2):
         network.a.core.post(at_a, WorkRequest(request=request, payload_offset=0, length=1 << 20))
     network.run(until=lambda: bool(completed(network.a)), seconds=5)
@@ -196,22 +177,19 @@ PATIENT = ProtocolConfig(unresponsive_after_s=30)
 
 
 def test_handle_icmp_unreachable__a_dead_peer_is_not_waited_for() -> None:
-    network = Network(seed=1, config=PATIENT)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected(config=PATIENT)
     network.run(seconds=0.01)
     peer = network.a.core.peer(at_a)
     died_at = network.now
     network.b.alive = False
     network.run(seconds=0.3)  # a keepalive probe finds the port closed
     network.a.core.handle_icmp_unreachable(peer.address, now=network.now)
-    network.run(until=lambda: bool(ended(network.a)), seconds=40)
-    assert [end.status for end in ended(network.a)] == [Status.LOCAL_ERROR_UNRESP_REMOTE]
+    assert network.end_of(network.a, seconds=40).status is Status.LOCAL_ERROR_UNRESP_REMOTE
     assert 0.9 <= network.now - died_at <= REFUSED_S + 0.3
 
 
 def test_handle_icmp_unreachable__that_is_forged_ends_no_peer_that_answers() -> None:
-    network = Network(seed=1, config=PATIENT)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected(config=PATIENT)
     for _ in range(50):
         network.a.core.handle_icmp_unreachable(network.a.core.peer(at_a).address, now=network.now)
         network.run(seconds=0.4)
@@ -225,8 +203,7 @@ def test_handle_icmp_unreachable__that_is_forged_ends_no_peer_that_answers() -> 
 
 def test_seems_elsewhere__only_after_whole_intervals() -> None:
     """Where a grant was lost, rounds follow each other within milliseconds."""
-    network = Network(seed=1)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected()
     keepalive = network.a.core.peer(at_a)._keepalive
     now = network.now
     keepalive._rounds, keepalive._unanswered_since, keepalive.last_packet_at = MOVE_ROUNDS + 1, now, now + 0.1

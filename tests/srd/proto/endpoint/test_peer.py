@@ -12,20 +12,15 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.endpoint.peer import (
     CLOSE_ATTEMPTS,
 )
-from srd.proto.endpoint.peer_state import PeerState
 from srd.proto.events import Completion, PeerEnded
 from srd.proto.wire.control import Close, Datagram, decode_untrusted
 from srd.proto.wire.data import Burst
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
-from tests.simulation import Network, Node, completed, content, ended, received, release
+from tests.simulation import Network, Node, completed, connected, content, ended, received, release
 
 SEEDS = [1, 2, 3]
 SMALL_WINDOW = replace(ProtocolConfig(), receive_window_bytes=1 << 20, max_message_bytes=1 << 20)
-
-
-def state_of(network: Network, number: int) -> PeerState:
-    return network.a.core.peer(number).state
 
 
 # -- credit ---------------------------------------------------------------------------------------------------------
@@ -35,8 +30,9 @@ def state_of(network: Network, number: int) -> PeerState:
 @pytest.mark.parametrize("loss_percent", [0, 20])
 def test_credit__exhausted_and_granted_again(seed: int, loss_percent: int) -> None:
     """A receiver that keeps its messages stops the sender, for any time, without loss."""
-    network = Network(seed=seed, config=SMALL_WINDOW, shape=Shape(delay_us=500, loss_percent=loss_percent))
-    at_a, at_b = network.connect()
+    network, at_a, at_b = connected(
+        seed=seed, config=SMALL_WINDOW, shape=Shape(delay_us=500, loss_percent=loss_percent)
+    )
     size = 300_000
     for request in range(9):
         network.a.core.post(at_a, WorkRequest(request=request, payload_offset=request * size, length=size))
@@ -59,8 +55,7 @@ def test_credit__exhausted_and_granted_again(seed: int, loss_percent: int) -> No
 
 
 def test_credit__a_lost_grant_is_requested() -> None:
-    network = Network(seed=1, config=SMALL_WINDOW)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected(config=SMALL_WINDOW)
     for request in range(2):
         network.a.core.post(at_a, WorkRequest(request=request, payload_offset=0, length=1 << 20))
     network.run(until=lambda: bool(completed(network.a)), seconds=2)
@@ -88,8 +83,7 @@ def test_close__before_it_is_open() -> None:
 
 
 def test_close__is_idempotent() -> None:
-    network = Network(seed=1)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected()
     network.a.core.close(at_a, now=network.now)
     network.a.core.close(at_a, now=network.now)
     network.run(seconds=3)
@@ -98,8 +92,7 @@ def test_close__is_idempotent() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_close__of_both_ends_at_once(seed: int) -> None:
-    network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=10))
-    at_a, at_b = network.connect()
+    network, at_a, at_b = connected(seed=seed, shape=Shape(delay_us=500, loss_percent=10))
     network.a.core.close(at_a, now=network.now)
     network.b.core.close(at_b, now=network.now)
     network.run(seconds=5)
@@ -110,8 +103,7 @@ def test_close__of_both_ends_at_once(seed: int) -> None:
 @pytest.mark.parametrize("delay_us", [500, 50_000])
 def test_close__unconfirmed(delay_us: int, *, used: bool) -> None:
     """Every request was acknowledged, so it succeeds, after some CLOSEs with exponential backoff."""
-    network = Network(seed=1, shape=Shape(delay_us=delay_us))
-    at_a, _ = network.connect()
+    network, at_a, _ = connected(shape=Shape(delay_us=delay_us))
     if used:
         network.a.core.post(at_a, WorkRequest(request=1, payload_offset=0, length=1 << 20))
     network.run(seconds=1)
@@ -124,9 +116,7 @@ def test_close__unconfirmed(delay_us: int, *, used: bool) -> None:
 
     network.on_sent = spy
     network.a.core.close(at_a, now=network.now)
-    network.run(until=lambda: bool(ended(network.a)), seconds=10)
-    (end,) = ended(network.a)
-    assert end.status is Status.OK
+    assert network.end_of(network.a, seconds=10).status is Status.OK
     assert 3 <= len(closes) <= CLOSE_ATTEMPTS
     gaps = [later - earlier for earlier, later in pairwise(closes)]
     assert [later / earlier for earlier, later in pairwise(gaps)] == pytest.approx([2.0] * (len(gaps) - 1))
@@ -149,8 +139,7 @@ def test_close__does_not_overtake_the_ack_of_what_has_arrived(length: int, seed:
 
 
 def test_end__closed_by_the_responder_while_requests_are_open() -> None:
-    network = Network(seed=1)
-    at_a, at_b = network.connect()
+    network, at_a, at_b = connected()
     network.a.core.post(at_a, WorkRequest(request=7, payload_offset=0, length=12 << 20))
     network.run(seconds=0.003)
     network.b.core.close(at_b, now=network.now)
@@ -163,19 +152,16 @@ def test_end__closed_by_the_responder_while_requests_are_open() -> None:
 
 
 def test_end__released_pieces_of_a_dead_sender_tile_what_landed() -> None:
-    network = Network(seed=1, shape=Shape(delay_us=500, loss_percent=10))
-    at_a, at_b = network.connect()
+    network, at_a, at_b = connected(shape=Shape(delay_us=500, loss_percent=10))
     network.a.core.post(at_a, WorkRequest(request=7, payload_offset=0, length=12 << 20))
     network.run(seconds=0.01)
     network.a.alive = False
     receiver = network.b.core.peer(at_b).receiver
-    network.run(until=lambda: bool(ended(network.b)), seconds=5)
-    (end,) = ended(network.b)
+    end = network.end_of(network.b)
     spans = sorted((extent.offset, extent.offset + extent.length) for extent in end.released)
     assert sum(stop - start for start, stop in spans) == receiver.landed_bytes > 0
     for (_, stop), (start, _) in pairwise(spans):
         assert stop <= start
     for extent in end.released:
-        assert (
-            content(network.b, (extent,)) == network.a.region[extent.offset : extent.offset + extent.length].tobytes()
-        )
+        sent = network.a.region[extent.offset : extent.offset + extent.length].tobytes()
+        assert content(network.b, (extent,)) == sent

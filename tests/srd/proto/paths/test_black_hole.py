@@ -245,10 +245,8 @@ def test_shrunk_mtu__ends_writes_and_reads(seed: int, opcode: Opcode) -> None:
         network.a.core.post(here, WorkRequest(request, 1 << 20, opcode=opcode, key=7, local_key=7))
     network.run(seconds=0.05)
     network.conditions.largest_bytes = SMALLER
-    network.run(until=lambda: bool(ended(network.a)), seconds=5)
-    (end,) = ended(network.a)
-    assert end.status is not Status.OK
-    done = [event for event in network.a.events if isinstance(event, Completion)]
+    assert network.end_of(network.a).status is not Status.OK
+    done = network.a.of(Completion)
     assert len(done) == 200
     assert done[-1].status is not Status.OK
 

@@ -92,6 +92,23 @@ class Exchange:
             )
 
 
+def started(
+    seed: int = 1, *, senders: str = "ab", interval_s: float = 0.02, for_s: float = 0.5, **options: Any
+) -> tuple[Network, Exchange]:
+    """Return a network of such options, and an exchange that has run for a while."""
+    network = network_of(seed, **options)
+    exchange = Exchange(network, interval_s=interval_s, senders=senders)
+    exchange.run(for_s)
+    return network, exchange
+
+
+def assert_both_end_in_time(exchange: Exchange) -> None:
+    network, began = exchange.network, exchange.network.now
+    exchange.run(ENDED_WITHIN_S)
+    network.run(until=lambda: bool(ended(network.a)) and bool(ended(network.b)), seconds=ENDED_WITHIN_S)
+    assert network.now - began < ENDED_WITHIN_S
+
+
 # -- a host gets another address --------------------------------------------------------------------------------------
 
 
@@ -101,9 +118,7 @@ class Exchange:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_moved__the_peer_goes_on(seed: int, mover: str, senders: str, *, secure: bool) -> None:
     """Whoever moves, and whoever sends, nobody among them."""
-    network = network_of(seed, secure=secure)
-    exchange = Exchange(network, senders=senders)
-    exchange.run(0.5)
+    network, exchange = started(seed, secure=secure, senders=senders)
     network.hosts[mover] = f"{mover}2"
     other = "b" if mover == "a" else "a"
     moved_at, validation = network.now, exchange.node(other).core.peer(exchange.peers[other]).addresses
@@ -119,9 +134,7 @@ def test_moved__the_peer_goes_on(seed: int, mover: str, senders: str, *, secure:
 @pytest.mark.parametrize("delay_us", [50, 25_000, 100_000])
 @pytest.mark.parametrize("mover", ["a", "b"])
 def test_moved__over_paths_of_any_length(delay_us: int, mover: str) -> None:
-    network = network_of(1, delay_us=delay_us)
-    exchange = Exchange(network, interval_s=0.1)
-    exchange.run(0.8)
+    network, exchange = started(delay_us=delay_us, interval_s=0.1, for_s=0.8)
     network.hosts[mover] = f"{mover}2"
     exchange.run(2)
     assert not exchange.ended
@@ -130,9 +143,7 @@ def test_moved__over_paths_of_any_length(delay_us: int, mover: str) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_moved__with_losses_and_dead_links(seed: int) -> None:
-    network = network_of(seed, shape=Shape(delay_us=1000, loss_percent=10))
-    exchange = Exchange(network)
-    exchange.run(0.5)
+    network, exchange = started(seed, shape=Shape(delay_us=1000, loss_percent=10))
     network.dead = {0}
     network.hosts["a"] = "a2"
     exchange.run(2)
@@ -153,9 +164,7 @@ def test_moved__again_and_back() -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_moved__to_a_longer_way_the_window_starts_anew(seed: int) -> None:
     """What the round trip was before would be taken for an empty queue."""
-    network = network_of(seed, delay_us=500)
-    exchange = Exchange(network, senders="b", interval_s=0.01)
-    exchange.run(0.5)
+    network, exchange = started(seed, delay_us=500, senders="b", interval_s=0.01)
     network.hosts["a"] = "a2"
     for link in network.links.values():
         link.shape = Shape(delay_us=20_000)
@@ -169,21 +178,14 @@ def test_moved__to_a_longer_way_the_window_starts_anew(seed: int) -> None:
 @pytest.mark.parametrize("mover", ["a", "b"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_moved__where_peers_may_not_they_end_in_time(seed: int, mover: str) -> None:
-    network = network_of(seed, may_move=False)
-    exchange = Exchange(network)
-    exchange.run(0.5)
+    network, exchange = started(seed, may_move=False)
     network.hosts[mover] = f"{mover}2"
-    began = network.now
-    exchange.run(ENDED_WITHIN_S)
-    network.run(until=lambda: bool(ended(network.a)) and bool(ended(network.b)), seconds=ENDED_WITHIN_S)
-    assert network.now - began < ENDED_WITHIN_S
+    assert_both_end_in_time(exchange)
 
 
 def test_moved__no_peer_that_is_silent() -> None:
     """It ends as soon as any other: an address that it once had packets from is not tried."""
-    network = network_of(1)
-    exchange = Exchange(network)
-    exchange.run(0.5)
+    network, exchange = started()
     validation_of(exchange).on_valid(3, "z:3")
     network.a.alive, died_at = False, network.now
     exchange.run(ENDED_WITHIN_S)
@@ -200,24 +202,16 @@ def test_moved__no_peer_that_is_silent() -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_one_way__both_ends_end_in_time(seed: int, deaf: str, senders: str) -> None:
     """Packets to `deaf` are lost; its own arrive, and are no sign that it receives anything."""
-    network = network_of(seed)
-    exchange = Exchange(network, senders=senders)
-    exchange.run(0.5)
+    network, exchange = started(seed, senders=senders)
     network.loses = lambda source, _: source != deaf
-    began = network.now
-    exchange.run(ENDED_WITHIN_S)
-    network.run(until=lambda: bool(ended(network.a)) and bool(ended(network.b)), seconds=ENDED_WITHIN_S)
-    assert network.now - began < ENDED_WITHIN_S
+    assert_both_end_in_time(exchange)
     for node in (network.a, network.b):
-        (end,) = ended(node)
-        assert end.status in (Status.LOCAL_ERROR_UNRESP_REMOTE, Status.REMOTE_ERROR_UNKNOWN_PEER)
+        assert network.end_of(node).status in (Status.LOCAL_ERROR_UNRESP_REMOTE, Status.REMOTE_ERROR_UNKNOWN_PEER)
         assert all(each.status is not None for each in completed(node))
 
 
 def test_one_way__the_reason_says_so() -> None:
-    network = network_of(1)
-    exchange = Exchange(network)
-    exchange.run(0.5)
+    network, exchange = started()
     network.loses = lambda source, _: source == "b"
     exchange.run(ENDED_WITHIN_S)
     (end,) = ended(network.b)
@@ -267,13 +261,10 @@ def test_copies__from_another_address_that_arrive_first_move_nothing(
     secure: bool,
 ) -> None:
     """Their sender returns the challenges of its own address, but cannot keep the old one from answering."""
-    network = network_of(1, secure=secure)
-    exchange = Exchange(network, senders=senders)
-    exchange.run(0.3)
+    network, exchange = started(secure=secure, senders=senders, for_s=0.3)
     copier = Copier(network, passes_on=lambda _: passes_on)
     exchange.run(4)
-    validation = network.b.core.peer(exchange.peers["b"]).addresses
-    assert validation.handshake_address.startswith("a:")
+    assert validation_of(exchange).handshake_address.startswith("a:")
     if passes_on and senders != "b":  # then a sends acks only, which show no address
         assert copier.validated, "the other address was validated"
     assert not copier.got
@@ -339,9 +330,7 @@ def test_packets__of_another_context_move_nothing(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_copies__who_keeps_packets_back_gets_them_only_as_long(seed: int) -> None:
     """Where the old address is silent, and the other one returned a challenge, packets go there, and come back."""
-    network = network_of(seed)
-    exchange = Exchange(network)
-    exchange.run(0.3)
+    network, exchange = started(seed, for_s=0.3)
     copier = Copier(network, passes_on=lambda _: True)
     exchange.run(0.3)
     copier.blocks = True

@@ -40,17 +40,7 @@ def test_on_probe_sent__interval_is_constant_while_no_path_is_active() -> None:
 
 def test_allocate_sequences__one_counter_for_bursts_and_probes() -> None:
     ours = path()
-    assert [
-        ours.allocate_sequences(3),
-        ours.allocate_sequences(1),
-        ours.allocate_sequences(64),
-        ours.allocate_sequences(1),
-    ] == [
-        0,
-        3,
-        4,
-        68,
-    ]
+    assert [ours.allocate_sequences(count) for count in (3, 1, 64, 1)] == [0, 3, 4, 68]
 
 
 def test_allocate_sequences__a_burst_never_straddles_32_bits() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -31,10 +32,20 @@ def paths(*rtts_s: float) -> list[Path]:
     return made
 
 
-def shares(selector: PathSelector, active: list[Path]) -> Counter[int]:
-    return Counter(
-        selector.select(active, packets=1, now=NOW, cwnd_limited=True, unequal=False)[0].index for _ in range(CHOICES)
-    )
+def select(
+    selector: PathSelector, active: list[Path], *, cwnd_limited: bool = True, unequal: bool = False, now: float = NOW
+) -> Path:
+    """Select a path for one packet."""
+    return selector.select(active, packets=1, now=now, cwnd_limited=cwnd_limited, unequal=unequal)[0]
+
+
+def shares(selector: PathSelector, active: list[Path], *, choices: int = CHOICES, **options: Any) -> Counter[int]:
+    """How often each path is selected."""
+    return Counter(select(selector, active, **options).index for _ in range(choices))
+
+
+def retransmits_over(selector: PathSelector, active: list[Path], *, avoid: Path, now: float = NOW) -> set[int]:
+    return {selector.select_for_retransmission(active, now=now, avoid=avoid).index for _ in range(100)}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -59,15 +70,10 @@ def test_select__a_long_path_carries_what_it_delivers(seed: int) -> None:
     selector = PathSelector(rng=Random(seed))
     for _ in range(100):
         selector.on_ack(long, packets=1)
-        assert selector.select([short, long], packets=1, now=NOW, cwnd_limited=True, unequal=False)[0] is long
-    idle = [
-        selector.select([short, long], packets=1, now=NOW, cwnd_limited=False, unequal=False)[0] for _ in range(CHOICES)
-    ]
-    assert idle.count(short) > 0.7 * CHOICES
-    spread = [
-        selector.select([short, long], packets=1, now=NOW, cwnd_limited=True, unequal=True)[0] for _ in range(CHOICES)
-    ]
-    assert 0.4 * CHOICES < spread.count(short) < 0.6 * CHOICES, "a window is spread over both"
+        assert select(selector, [short, long]) is long
+    assert shares(selector, [short, long], cwnd_limited=False)[short.index] > 0.7 * CHOICES
+    spread = shares(selector, [short, long], unequal=True)
+    assert 0.4 * CHOICES < spread[short.index] < 0.6 * CHOICES, "a window is spread over both"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -80,7 +86,7 @@ def test_select__a_short_path_with_a_queue_leaves_packets_to_a_long_one(seed: in
     selector, taken = PathSelector(rng=Random(seed)), Counter[int]()
     for _ in range(CHOICES):
         selector.on_ack(short, packets=1)
-        taken[selector.select([short, long], packets=1, now=NOW, cwnd_limited=True, unequal=True)[0].index] += 1
+        taken[select(selector, [short, long], unequal=True).index] += 1
     assert 0.4 * CHOICES < taken[long.index] < 0.6 * CHOICES, "whenever it is the random other path"
 
 
@@ -88,9 +94,9 @@ def test_select__a_short_path_with_a_queue_leaves_packets_to_a_long_one(seed: in
 def test_select_for_retransmission__avoids_the_path_of_the_loss(seed: int) -> None:
     made = paths(0.002, 0.002, 0.002)
     selector = PathSelector(rng=Random(seed))
-    assert {selector.select_for_retransmission(made, now=NOW, avoid=made[1]).index for _ in range(100)} == {0, 2}
+    assert retransmits_over(selector, made, avoid=made[1]) == {0, 2}
     selector.on_ack(made[1], packets=10)
-    assert {selector.select_for_retransmission(made, now=NOW, avoid=made[1]).index for _ in range(100)} == {0, 2}
+    assert retransmits_over(selector, made, avoid=made[1]) == {0, 2}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -101,12 +107,10 @@ def test_select_for_retransmission__takes_the_path_that_answered_where_others_ti
     psns = PsnRange(0, 1, OutgoingMessage(WorkRequest(1, 100), 0, segment_bytes=100), 0, 156)
     for path in (made[0], made[1], made[3]):
         path.transmissions.append(InflightBurst(psns, 0, 1, 0, NOW))
-    assert {selector.select_for_retransmission(made, now=NOW, avoid=made[1]).index for _ in range(100)} == {0, 2, 3}
-    assert {selector.select_for_retransmission(made, now=NOW + 0.01, avoid=made[1]).index for _ in range(100)} == {2}
+    assert retransmits_over(selector, made, avoid=made[1]) == {0, 2, 3}
+    assert retransmits_over(selector, made, avoid=made[1], now=NOW + 0.01) == {2}
     made[2].state = PathState.SUSPECT
-    assert {selector.select_for_retransmission(made[:2], now=NOW + 0.01, avoid=made[1]).index for _ in range(100)} == {
-        0
-    }
+    assert retransmits_over(selector, made[:2], avoid=made[1], now=NOW + 0.01) == {0}
 
 
 def test_expected_rtt_s__of_a_silent_path_is_at_least_its_silence() -> None:
@@ -162,9 +166,7 @@ def test_select__a_path_that_timed_out_loses_its_ack_credit(seed: int) -> None:
     selector = PathSelector(rng=Random(seed))
     selector.on_ack(made[1], packets=100)
     made[1].state = PathState.SUSPECT
-    assert {
-        selector.select(made[:1], packets=1, now=NOW, cwnd_limited=True, unequal=False)[0].index for _ in range(200)
-    } == {0}
+    assert set(shares(selector, made[:1], choices=200)) == {0}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -174,7 +176,7 @@ def test_select__ack_credit_does_not_bind_to_a_congested_path(seed: int) -> None
     taken = Counter[int]()
     for _ in range(CHOICES):
         selector.on_ack(made[3], packets=1)
-        taken[selector.select(made, packets=1, now=NOW, cwnd_limited=True, unequal=False)[0].index] += 1
+        taken[select(selector, made).index] += 1
     assert taken[3] < CHOICES / 2
 
 
@@ -184,6 +186,4 @@ def test_select__a_path_without_a_report_for_long_is_tried_again(seed: int) -> N
     made, later = paths(0.002, 0.5), NOW + 5.0
     made[0].rtt.update(0.002, now=later)
     selector = PathSelector(rng=Random(seed))
-    assert 1 in {
-        selector.select(made, packets=1, now=later, cwnd_limited=True, unequal=False)[0].index for _ in range(50)
-    }
+    assert 1 in shares(selector, made, choices=50, now=later)

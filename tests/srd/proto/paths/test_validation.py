@@ -12,7 +12,7 @@ from srd.proto.paths.validation import AddressValidation, RemoteAddress
 from srd.proto.wire.control import Control, Datagram, PathChallenge, PathResponse, Probe, decode_untrusted
 from srd.proto.wire.data import HEADER_BYTES, Address, Burst
 from srd.proto.work_request import WorkRequest
-from tests.simulation import Network, Node, completed, received, release
+from tests.simulation import Network, Node, completed, connected, received, release
 from tests.srd.proto.byhand import data_packet, give, opened_by_hand
 
 VICTIM = "v:1"
@@ -178,8 +178,7 @@ def test_on_packet__a_new_address_of_a_path_resets_its_validation() -> None:
 
 def test_handle_challenge__only_of_open_paths() -> None:
     """An answer over another path would open a socket for it."""
-    network = Network(seed=1)
-    at_a, _ = network.connect()
+    network, at_a, _ = connected()
     peer = network.a.core.peer(at_a)
     network.a.core.post(at_a, WorkRequest(request=1, length=100))
     network.run(until=lambda: bool(completed(network.a)), seconds=1)

@@ -51,6 +51,14 @@ class Receiver:
         return sent
 
 
+def asked(peers: int, *, packets: int) -> Receiver:
+    """A receiver whose first peers have asked for so many packets each, which nobody has answered yet."""
+    receiver = Receiver()
+    for peer in range(peers):
+        receiver.ask(peer, backlog_bytes=packets * PACKET)
+    return receiver
+
+
 def test_on_peers__few_are_never_told_anything() -> None:
     pulls = Pulls(CONFIG)
     for count in range(9):
@@ -117,9 +125,7 @@ def test_unasked__by_a_peer_that_asked_before() -> None:
 
 
 def test_turns__one_packet_each_at_first_and_the_window_in_all() -> None:
-    receiver = Receiver()
-    for peer in range(12):
-        receiver.ask(peer, backlog_bytes=5 * PACKET)
+    receiver = asked(12, packets=5)
     assert [pull.limit_bytes for pull in receiver.polled().values()] == [PACKET] * 8 + [0] * 4, "each is answered"
     receiver.arrive(0)
     assert receiver.polled()[8].limit_bytes == PACKET, "what arrived makes room for the next"
@@ -127,9 +133,7 @@ def test_turns__one_packet_each_at_first_and_the_window_in_all() -> None:
 
 
 def test_turns__the_sender_with_the_fewest() -> None:
-    receiver = Receiver()
-    for peer in range(12):
-        receiver.ask(peer, backlog_bytes=100 * PACKET)
+    receiver = asked(12, packets=100)
     order = list(receiver.polled())[:8]
     for _ in range(100):
         receiver.arrive(order.pop(0))
@@ -139,9 +143,7 @@ def test_turns__the_sender_with_the_fewest() -> None:
 
 
 def test_turns__a_late_sender_catches_up_to_a_point() -> None:
-    receiver = Receiver()
-    for peer in range(12):
-        receiver.ask(peer, backlog_bytes=1000 * PACKET)
+    receiver = asked(12, packets=1000)
     order = list(receiver.polled())[:8]
 
     def rounds(packets: int) -> list[int]:
@@ -194,9 +196,7 @@ def expire(receiver: Receiver) -> dict[int, Pull]:
 
 
 def test_late__does_not_count_and_keeps_its_place() -> None:
-    receiver = Receiver()
-    for peer in range(9):
-        receiver.ask(peer, backlog_bytes=5 * PACKET)
+    receiver = asked(9, packets=5)
     receiver.polled()
     sent = expire(receiver)
     assert sent[8].limit_bytes == PACKET
@@ -226,9 +226,7 @@ def test_late__again_and_again_takes_no_more_turns_until_it_asks() -> None:
 
 def test_late__adapts_to_a_slow_host() -> None:
     """A host that takes 20 ms for each turn, of which the first time that is assumed knows nothing."""
-    receiver = Receiver()
-    for peer in range(12):
-        receiver.ask(peer, backlog_bytes=1000 * PACKET)
+    receiver = asked(12, packets=1000)
     receiver.polled()
     repeated = []
     for _ in range(100):
@@ -247,9 +245,7 @@ def test_late__adapts_to_a_slow_host() -> None:
 
 def test_time__is_of_a_pull_to_its_own_data() -> None:
     """Data that arrives in the turn in which more is pulled gives no sample for that."""
-    receiver = Receiver()
-    for peer in range(12):
-        receiver.ask(peer, backlog_bytes=100 * PACKET)
+    receiver = asked(12, packets=100)
     order = [peer for peer, pull in receiver.polled().items() if pull.limit_bytes]
     for _ in range(50):
         receiver.now += 0.01
@@ -262,9 +258,7 @@ def test_time__is_of_a_pull_to_its_own_data() -> None:
 
 def test_turns__count_from_what_was_sent_unasked() -> None:
     """Small messages that were sent unasked do not use up the turns that follow."""
-    receiver = Receiver()
-    for peer in range(9):
-        receiver.ask(peer, backlog_bytes=5 * PACKET)
+    receiver = asked(9, packets=5)
     receiver.polled()
     receiver.arrive(8, 3 * PACKET)
     receiver.arrive(0)
@@ -273,9 +267,7 @@ def test_turns__count_from_what_was_sent_unasked() -> None:
 
 def test_refused__is_free_until_it_asks_again() -> None:
     """Else its turn for the memory would wait for the turns of others, which would be refused."""
-    receiver = Receiver()
-    for peer in range(12):
-        receiver.ask(peer, backlog_bytes=5 * PACKET)
+    receiver = asked(12, packets=5)
     receiver.polled()
     assert receiver.pulls.waits(11)
     receiver.pulls.on_refused(11, now=receiver.now)
@@ -300,9 +292,7 @@ def test_shifts__what_is_asked_for_fits_into_the_memory() -> None:
 
 def test_shifts__go_on_after_a_loss_at_the_end_of_one() -> None:
     """The last packet of a shift is lost: its sender asks for more, and begins another shift."""
-    receiver = Receiver()
-    for peer in range(12):
-        receiver.ask(peer, backlog_bytes=PACKET)
+    receiver = asked(12, packets=1)
     receiver.polled()
     receiver.ask(0, backlog_bytes=PACKET, sent_bytes=PACKET)
     for peer in range(1, 8):
@@ -345,9 +335,7 @@ def test_late__a_repeated_pull_counts_as_a_whole() -> None:
 
 
 def test_forget__removes_everything_of_a_peer() -> None:
-    receiver = Receiver()
-    for peer in range(12):
-        receiver.ask(peer, backlog_bytes=5 * PACKET)
+    receiver = asked(12, packets=5)
     receiver.polled()
     for peer in range(12):
         receiver.pulls.forget(peer, left=range(12, 20))

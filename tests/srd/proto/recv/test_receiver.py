@@ -13,7 +13,7 @@ from srd.proto.paths.validation import AddressValidation
 from srd.proto.recv.acks import REPORT_REPEATS, Acks
 from srd.proto.recv.receiver import Receiver
 from srd.proto.wire.control import Ack
-from srd.proto.wire.data import ABORTED, IMMEDIATE, Opcode, ReceivedBurst
+from srd.proto.wire.data import ABORTED, IMMEDIATE, Address, Opcode, ReceivedBurst
 
 SEGMENT = 1000
 
@@ -39,10 +39,15 @@ def acks(config: ProtocolConfig) -> Acks:
     return Acks(config, addresses=AddressValidation("home", paths=config.paths, new_token=lambda: 5), overhead_bytes=0)
 
 
-def ack_of(ours: Receiver, *, now: float = 10.0) -> Ack:
-    due = ours.acks.poll(context=1, now=now, room_bytes=8972)
+def due_of(ours: Receiver, *, now: float = 10.0, room_bytes: int = 8972) -> tuple[Ack, Address, int]:
+    """Return the ack that is due, where it goes, and over which local path."""
+    due = ours.acks.poll(context=1, now=now, room_bytes=room_bytes)
     assert due is not None
-    return due[0]
+    return due
+
+
+def ack_of(ours: Receiver, *, now: float = 10.0, room_bytes: int = 8972) -> Ack:
+    return due_of(ours, now=now, room_bytes=room_bytes)[0]
 
 
 # -- messages -------------------------------------------------------------------------------------------------------
@@ -125,9 +130,7 @@ def test_ack__takes_the_paths_in_turn() -> None:
     for psn in range(12):
         for path in range(4):
             ours.accept(burst_of(psn * 4 + path, length=10**6, path=path, path_sequence=psn), now=10.0)
-        due = ours.acks.poll(context=1, now=10.0, room_bytes=8972)
-        assert due is not None
-        addresses.add(due[1])
+        addresses.add(due_of(ours)[1])
     assert addresses == {"a:0", "a:1", "a:2", "a:3"}
 
 
@@ -137,9 +140,7 @@ def test_ack__of_one_remote_path_takes_all_local_paths() -> None:
     froms = set()
     for psn in range(8):
         ours.accept(burst_of(psn, length=10**6, path=3, path_sequence=psn), now=10.0)
-        due = ours.acks.poll(context=1, now=10.0, room_bytes=8972)
-        assert due is not None
-        froms.add(due[2])
+        froms.add(due_of(ours)[2])
     assert froms == set(range(8))
 
 
@@ -155,10 +156,9 @@ def test_ack__reports_in_the_next_one_what_did_not_fit() -> None:
         ours.accept(burst_of(1 + path, length=10**6, path=path), now=10.0)
     reported, acks = set[int](), 0
     while ours.acks.due_at is not None:
-        due = ours.acks.poll(context=1, now=ours.acks.due_at, room_bytes=576)
-        assert due is not None
-        assert len(due[0].encode()) <= 576
-        reported |= {report.path for report in due[0].reports}
+        ack = ack_of(ours, now=ours.acks.due_at, room_bytes=576)
+        assert len(ack.encode()) <= 576
+        reported |= {report.path for report in ack.reports}
         acks += 1
     assert reported == set(range(64))
     assert acks <= 64 * REPORT_REPEATS / 8
@@ -184,9 +184,7 @@ def test_ack__a_bitmap_that_does_not_fit_is_truncated() -> None:
     ours = receiver(window_packets=65_536)
     for psn in (1, 3000, 65_535):
         ours.accept(burst_of(psn, length=16 << 20, offset=0, message=psn), now=10.0)
-    due = ours.acks.poll(context=1, now=10.0, room_bytes=576)
-    assert due is not None
-    assert due[0].bitmap == 1 << 1 | 1 << 3000
+    assert ack_of(ours, room_bytes=576).bitmap == 1 << 1 | 1 << 3000
 
 
 # -- credit ---------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,6 +35,12 @@ def refuses_share(share: float) -> RecordingDestinations:
     return RecordingDestinations(lambda _key, _count: RNR if rng.random() < share else None)
 
 
+def deciding(destinations: RecordingDestinations | None = None, **options: Any) -> tuple[RecordingDestinations, Pair]:
+    """Return such destinations, by default those that take everything, and a pair whose responder has them."""
+    made = destinations or RecordingDestinations()
+    return made, Pair(destinations=made, **options)
+
+
 def has_ended(pair: Pair, *, count: int) -> bool:
     """Whether so many requests have ended."""
     return len(statuses_of(pair.a)) == count
@@ -59,11 +66,9 @@ def is_nack(direction: str, packet: Packet) -> bool:
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("status", sorted(REFUSALS))
 def test_send__refused_by_the_inbox(status: Status, length: int) -> None:
-    destinations = refuses(status, REFUSED_KEY)
-    pair = Pair(destinations=destinations)
+    destinations, pair = deciding(refuses(status, REFUSED_KEY))
     pair.send(1, length=length, key=REFUSED_KEY)
-    pair.run(1)
-    assert pair.statuses() == {1: status}
+    assert pair.run(1) == {1: status}
     assert destinations.asked == [(REFUSED_KEY, pair.at_b, length, 1)], "once, and not again with its retransmissions"
     assert not received(pair.b)
     assert not pair.b.of(MessageAborted)
@@ -82,8 +87,7 @@ def test_send__a_status_that_is_no_refusal() -> None:
     """It has no number that a requester knows."""
     pair = Pair(destinations=refuses(Status.LOCAL_ERROR_INVALID_AH, 1))
     pair.send(1, length=10, key=1)
-    pair.run(1)
-    assert pair.statuses() == {1: Status.REMOTE_ERROR_BAD_STATUS}
+    assert pair.run(1) == {1: Status.REMOTE_ERROR_BAD_STATUS}
 
 
 def test_send__is_not_acknowledged_before_it_is_taken() -> None:
@@ -105,13 +109,11 @@ def test_send__is_not_acknowledged_before_it_is_taken() -> None:
 
 
 def test_send__longer_than_accepted_is_refused_before_the_inbox() -> None:
-    destinations = RecordingDestinations()
-    pair = Pair(destinations=destinations)
+    destinations, pair = deciding()
     sender = pair.a.core.peer(pair.at_a).sender
     sender.max_message_bytes = 32 * MIB
     pair.send(1, length=17 * MIB, key=1)
-    pair.run(1)
-    assert pair.statuses() == {1: Status.REMOTE_ERROR_BAD_LENGTH}
+    assert pair.run(1) == {1: Status.REMOTE_ERROR_BAD_LENGTH}
     assert destinations.asked == []
 
 
@@ -142,18 +144,15 @@ def test_send__refusals_are_no_congestion(share: float, *, batched: bool) -> Non
 
 @pytest.mark.parametrize("kind", ["send", "write"])
 def test_cancel__of_what_was_taken_is_reported_with_its_key(kind: str) -> None:
-    destinations = RecordingDestinations()
-    pair = Pair(destinations=destinations, shape=SLOW)
+    destinations, pair = deciding(shape=SLOW)
     key = KEY_B if kind == "write" else TAKEN_KEY
     getattr(pair, kind)(1, length=4 * MIB, key=key, immediate=3)
     pair.network.run(seconds=0.2)
     assert destinations.taken == {key: 1}
     pair.cancel(1)
-    pair.run(1)
-    assert pair.statuses() == {1: Status.FLUSHED}
+    assert pair.run(1) == {1: Status.FLUSHED}
     pair.network.run(seconds=1)
     (aborted,) = pair.b.of(MessageAborted)
-    assert isinstance(aborted, MessageAborted)
     assert aborted.key == key
     assert (sum(extent.length for extent in aborted.released) > 0) == (kind == "send")
     assert not received(pair.b)
@@ -178,17 +177,14 @@ def test_cancel__of_what_no_inbox_took_is_not_reported(kind: str) -> None:
 
 def test_discard__of_what_was_taken_is_reported_once() -> None:
     """Its sender stops in the middle; after the timeout it is discarded here, and then turned ABORTED there."""
-    destinations = RecordingDestinations()
-    pair = Pair(destinations=destinations, shape=SLOW, reassembly_timeout_s=0.3)
+    destinations, pair = deciding(shape=SLOW, reassembly_timeout_s=0.3)
     pair.send(1, length=4 * MIB, key=TAKEN_KEY)
     pair.network.run(seconds=0.2)
     pair.network.loses = lambda direction, packet: direction == "a" and len(packet[1]) > 0
     pair.network.run(until=lambda: bool(pair.b.of(MessageAborted)), seconds=5)
     pair.network.loses = None
-    pair.run(1)
-    assert pair.statuses() == {1: RNR}
+    assert pair.run(1) == {1: RNR}
     (aborted,) = pair.b.of(MessageAborted)
-    assert isinstance(aborted, MessageAborted)
     assert (aborted.key, aborted.length) == (TAKEN_KEY, 4 * MIB)
     assert reported(pair.b) == destinations.taken
     assert pair.b.held_bytes == 0
@@ -196,8 +192,7 @@ def test_discard__of_what_was_taken_is_reported_once() -> None:
 
 
 def test_end__of_the_peer_ends_what_was_taken() -> None:
-    destinations = RecordingDestinations()
-    pair = Pair(destinations=destinations, shape=SLOW)
+    destinations, pair = deciding(shape=SLOW)
     pair.send(1, length=4 * MIB, key=TAKEN_KEY)
     pair.network.run(seconds=0.2)
     pair.a.alive = False
@@ -215,12 +210,10 @@ def test_end__of_the_peer_ends_what_was_taken() -> None:
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("status", [RNR, BAD_QPN])
 def test_write__refused_by_the_inbox_leaves_memory_untouched(status: Status, length: int) -> None:
-    destinations = refuses(status, KEY_B)
-    pair = Pair(destinations=destinations, shape=Shape(delay_us=500, loss_percent=2))
+    destinations, pair = deciding(refuses(status, KEY_B), shape=Shape(delay_us=500, loss_percent=2))
     pair.b.keys.ranges[5] = (START_B, SIZE, "w")
     pair.write(1, length=length, immediate=9)
-    pair.run(1)
-    assert pair.statuses() == {1: status}
+    assert pair.run(1) == {1: status}
     assert pair.untouched(pair.b)
     assert destinations.asked == [(KEY_B, pair.at_b, -1, 1)]
     assert pair.received_writes() == []
@@ -229,29 +222,25 @@ def test_write__refused_by_the_inbox_leaves_memory_untouched(status: Status, len
     pair.write(2, length=length, immediate=10, key=5)
     pair.run(2)
     assert pair.received_writes() == [(length, 10)]
-    assert [event.key for event in pair.b.events if isinstance(event, WriteReceived)] == [5]
+    assert [event.key for event in pair.b.of(WriteReceived)] == [5]
     assert pair.is_idle()
 
 
 def test_write__without_immediate_asks_nobody() -> None:
-    destinations = refuses(RNR, KEY_B)
-    pair = Pair(destinations=destinations)
+    destinations, pair = deciding(refuses(RNR, KEY_B))
     pair.write(1, length=100_000)
-    pair.run(1)
-    assert pair.statuses() == {1: Status.OK}
+    assert pair.run(1) == {1: Status.OK}
     assert destinations.asked == []
 
 
 def test_write__taken_and_then_without_its_registration() -> None:
     """The rest is refused with the destinations' reason, and the notification that was taken is given back."""
-    destinations = RecordingDestinations()
+    destinations, pair = deciding(shape=SLOW)
     destinations.reason = BAD_QPN
-    pair = Pair(destinations=destinations, shape=SLOW)
     pair.write(1, length=4 * MIB, immediate=3)
     pair.network.run(seconds=0.2)
     del pair.b.keys.ranges[KEY_B]
-    pair.run(1)
-    assert pair.statuses() == {1: BAD_QPN}
+    assert pair.run(1) == {1: BAD_QPN}
     pair.network.run(seconds=1)
     assert destinations.taken == reported(pair.b) == {KEY_B: 1}
     assert pair.received_writes() == []
@@ -260,14 +249,12 @@ def test_write__taken_and_then_without_its_registration() -> None:
 
 @pytest.mark.parametrize("kind", ["write", "read"])
 def test_refusal__of_a_bad_range_has_the_status_of_the_inbox(kind: str) -> None:
-    destinations = RecordingDestinations()
+    destinations, pair = deciding()
     destinations.reason = BAD_QPN
-    pair = Pair(destinations=destinations)
     post = getattr(pair, kind)
     post(1, length=100, offset=SIZE)
     post(2, length=100)
-    pair.run(1, 2)
-    assert pair.statuses() == {1: BAD_QPN, 2: Status.OK}
+    assert pair.run(1, 2) == {1: BAD_QPN, 2: Status.OK}
     assert set(destinations.reasons_asked) == {KEY_B}
     assert len(destinations.reasons_asked) == 1 or kind == "write", "not for what is allowed"
     assert destinations.asked == []
@@ -275,8 +262,7 @@ def test_refusal__of_a_bad_range_has_the_status_of_the_inbox(kind: str) -> None:
 
 def test_read__answers_take_turns_by_the_flow_of_the_inbox() -> None:
     """A long answer of one flow delays a short one of another by a burst or two."""
-    destinations = RecordingDestinations()
-    pair = Pair(destinations=destinations, shape=SLOW)
+    destinations, pair = deciding(shape=SLOW)
     pair.b.keys.ranges[5] = (START_B, SIZE, "r")
     destinations.flows = {KEY_B: 1, 5: 2}
     pair.read(1, length=4 * MIB)
@@ -307,8 +293,7 @@ def test_batch__some_are_refused_and_the_others_arrive() -> None:
         taken += 1
         return None
 
-    destinations = RecordingDestinations(decide)
-    pair = Pair(destinations=destinations)
+    destinations, pair = deciding(RecordingDestinations(decide))
     pair.network.joins = True
     post_batch(pair, first=100, count=12, key=77, immediate=4)
     pair.network.run(until=lambda: len(statuses_of(pair.a)) == 12, seconds=5)
@@ -328,15 +313,14 @@ def test_batch__some_are_refused_and_the_others_arrive() -> None:
 
 
 def test_batch__is_taken_as_a_whole() -> None:
-    destinations = RecordingDestinations()
-    pair = Pair(destinations=destinations)
+    destinations, pair = deciding()
     pair.network.joins = True
     post_batch(pair, first=0, count=500, key=77)
     pair.network.run(until=lambda: len(statuses_of(pair.a)) == 500, seconds=5)
     assert set(statuses_of(pair.a).values()) == {Status.OK}
     assert destinations.taken == reported(pair.b) == {77: 500}
     assert len(destinations.asked) < 250, "by bursts"
-    events = [event for event in pair.b.events if isinstance(event, MessagesReceived)]
+    events = pair.b.of(MessagesReceived)
     assert {event.key for event in events} == {77}
     assert sorted(number for number, _ in landed(pair.b)) == list(range(500))
 
@@ -422,7 +406,6 @@ class Storm:
             self.arrived[request] = self.arrived.get(request, 0) + 1
             pair.b.core.release(pair.at_b, size_bytes=length, messages=1, now=now)
         for event in pair.b.of(WriteReceived):
-            assert isinstance(event, WriteReceived)
             self.arrived[event.immediate] = self.arrived.get(event.immediate, 0) + 1
             pair.b.core.release(pair.at_b, size_bytes=0, messages=1, now=now)
         pair.b.events = earlier

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from netns.netem.shape import Shape
 from srd.proto.base.errors import UsageError
 from srd.proto.config import ProtocolConfig
-from srd.proto.endpoint.core import EndpointCore
 from srd.proto.send.uncredited import MAX_READS
 from srd.proto.wire.data import HEADER_BYTES, Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
-from tests.simulation import Network, completed, received
+from tests.simulation import completed, received
 from tests.srd.proto.contract import KEY_A, KEY_B, MIB, SIZE, START_B, Pair
 
 SEEDS = [1, 2, 3]
@@ -29,8 +28,7 @@ BAD = Status.REMOTE_ERROR_BAD_ADDRESS
 def test_write__lands_at_its_target(length: int, immediate: int | None) -> None:
     pair = Pair()
     pair.write(1, length=length, at=77, offset=4321, immediate=immediate)
-    pair.run(1)
-    assert pair.statuses() == {1: Status.OK}
+    assert pair.run(1) == {1: Status.OK}
     assert pair.written(4321, length) == pair.a.region[77 : 77 + length].tobytes()
     assert pair.untouched(pair.b, (4321, length))
     assert pair.received_writes() == ([] if immediate is None else [(length, immediate)])
@@ -53,8 +51,7 @@ def test_write__needs_no_credit() -> None:
     for request in range(4):
         pair.send(request, length=1 << 16)
     pair.write(10, length=4 * MIB)
-    pair.run(0, 10)
-    assert pair.statuses() == {0: Status.OK, 10: Status.OK}, "sends without credit do not block writes"
+    assert pair.run(0, 10) == {0: Status.OK, 10: Status.OK}, "sends without credit do not block writes"
 
 
 # -- read -----------------------------------------------------------------------------------------------------------
@@ -64,8 +61,7 @@ def test_write__needs_no_credit() -> None:
 def test_read__fetches_the_bytes(length: int) -> None:
     pair = Pair()
     pair.read(1, length=length, offset=1234, to=99)
-    pair.run(1)
-    assert pair.statuses() == {1: Status.OK}
+    assert pair.run(1) == {1: Status.OK}
     source = START_B + 1234
     assert pair.fetched(99, length) == pair.b.region[source : source + length].tobytes()
     assert pair.untouched(pair.a, (99, length))
@@ -120,8 +116,7 @@ def test_write__refused_and_others_complete(rights: str, offset: int, key: int, 
     pair.run(2)  # what of it lay within the bounds was placed
     pair.write(3, length=100_000, offset=200_000, key=5)
     pair.send(4, length=100_000)
-    pair.run(1, 2, 3, 4)
-    assert pair.statuses() == {1: Status.OK, 2: BAD, 3: Status.OK, 4: Status.OK}
+    assert pair.run(1, 2, 3, 4) == {1: Status.OK, 2: BAD, 3: Status.OK, 4: Status.OK}
     assert pair.received_writes() == []
     assert not pair.b.target[: START_B + 0].any()
     assert not pair.b.target[START_B + SIZE :].any(), "nothing beyond the end"
@@ -139,8 +134,7 @@ def test_read__refused_and_others_complete(rights: str, offset: int, key: int, l
     pair.send(1, length=100_000)
     pair.read(2, length=length, offset=offset, key=key)
     pair.send(3, length=100_000)
-    pair.run(1, 2, 3)
-    assert pair.statuses() == {1: Status.OK, 2: BAD, 3: Status.OK}
+    assert pair.run(1, 2, 3) == {1: Status.OK, 2: BAD, 3: Status.OK}
     assert not pair.a.target.any()
     assert pair.is_idle()
 
@@ -170,8 +164,7 @@ def test_on_deregistered__during_a_write() -> None:
     del pair.b.keys.ranges[KEY_B]
     pair.b.core.on_deregistered(KEY_B.__eq__, now=pair.network.now)
     landed = pair.b.target.copy()
-    pair.run(1, 2)
-    assert pair.statuses() == {1: BAD, 2: Status.OK}
+    assert pair.run(1, 2) == {1: BAD, 2: Status.OK}
     assert (pair.b.target == landed).all(), "no byte lands after the deregistration"
     assert pair.is_idle()
 
@@ -184,11 +177,9 @@ def test_on_deregistered__during_a_read_at_the_responder() -> None:
     pair.network.run(until=lambda: receiver.landed_bytes > MIB, seconds=5)
     del pair.b.keys.ranges[KEY_B]
     pair.b.core.on_deregistered(KEY_B.__eq__, now=pair.network.now)
-    pair.run(1, 2)
-    assert pair.statuses() == {1: BAD, 2: BAD}
+    assert pair.run(1, 2) == {1: BAD, 2: BAD}
     pair.send(3, length=100)
-    pair.run(3)
-    assert pair.statuses()[3] is Status.OK
+    assert pair.run(3)[3] is Status.OK
     assert pair.is_idle()
 
 
@@ -202,8 +193,7 @@ def test_on_deregistered__during_a_read_at_the_requester(*, notified: bool) -> N
     if notified:
         pair.a.core.on_deregistered(KEY_A.__eq__, now=pair.network.now)
     landed = pair.a.target.copy()
-    pair.run(1)
-    assert pair.statuses() == {1: Status.LOCAL_ERROR_INVALID_LKEY}
+    assert pair.run(1) == {1: Status.LOCAL_ERROR_INVALID_LKEY}
     assert (pair.a.target == landed).all()
     assert pair.is_idle()
 
@@ -218,8 +208,7 @@ def test_on_deregistered__after_a_write_was_placed() -> None:
     pair.network.run(seconds=0.05)
     del pair.b.keys.ranges[KEY_B]
     pair.network.dead = set()
-    pair.run(1)
-    assert pair.statuses() == {1: Status.OK}
+    assert pair.run(1) == {1: Status.OK}
 
 
 # -- invalid requests -----------------------------------------------------------------------------------------------
@@ -238,17 +227,12 @@ def test_post__invalid_opcodes_and_reads_without_memory() -> None:
     pair.a.core.post(pair.at_a, WorkRequest(request=1, length=1, opcode=Opcode.RESPONSE))
     pair.a.core._shared.memory = None
     pair.read(2, length=1)
-    pair.run(1, 2)
-    assert set(pair.statuses().values()) == {Status.LOCAL_ERROR_UNSUPPORTED_OP}
+    assert set(pair.run(1, 2).values()) == {Status.LOCAL_ERROR_UNSUPPORTED_OP}
 
 
 def test_responder__without_memory_refuses() -> None:
-    network = Network(seed=1)
-    assert isinstance(network.b.core, EndpointCore)
-    network.b.core._shared.memory = None
-    network.a.keys.ranges[KEY_A] = (0, 100, "l")
-    at_a, _ = network.connect()
-    network.a.core.post(at_a, WorkRequest(request=1, length=1, opcode=Opcode.WRITE, key=KEY_B))
-    network.a.core.post(at_a, WorkRequest(request=2, length=1, opcode=Opcode.READ, key=KEY_B, local_key=KEY_A))
-    network.run(until=lambda: len(completed(network.a)) == 2, seconds=5)
-    assert {c.request: c.status for c in completed(network.a)} == {1: BAD, 2: BAD}
+    pair = Pair()
+    pair.b.core._shared.memory = None
+    pair.write(1, length=1)
+    pair.read(2, length=1)
+    assert pair.run(1, 2) == {1: BAD, 2: BAD}

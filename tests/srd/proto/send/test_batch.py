@@ -16,7 +16,7 @@ from srd.proto.outgoing.message import OutgoingBatch, max_packets
 from srd.proto.wire.control import Nack
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
-from tests.simulation import Conditions, Network, Packet
+from tests.simulation import Conditions, Network, Packet, connected
 from tests.srd.proto.byhand import give
 
 COUNT = 700
@@ -36,7 +36,7 @@ def post(network: Network, peer: int, *, first: int = 0, count: int = COUNT, len
 
 def completed(network: Network) -> list[int]:
     """Requests that succeeded, one by one."""
-    found = [e.request for e in network.a.events if isinstance(e, Completion) and e.status is Status.OK]
+    found = [e.request for e in network.a.of(Completion) if e.status is Status.OK]
     for event in network.a.events:
         if isinstance(event, BatchCompletion):
             found += range(event.request, event.request + event.count)
@@ -44,19 +44,18 @@ def completed(network: Network) -> list[int]:
 
 
 def failed(network: Network) -> dict[int, Status]:
-    return {e.request: e.status for e in network.a.events if isinstance(e, Completion) and e.status is not Status.OK}
+    return {e.request: e.status for e in network.a.of(Completion) if e.status is not Status.OK}
 
 
 def delivered(network: Network) -> list[MessageReceived]:
-    return [event for event in network.b.events if isinstance(event, MessageReceived)]
+    return network.b.of(MessageReceived)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("loss_percent", [0.0, 5.0])
 def test_post_batch__each_arrives_once_and_unchanged(seed: int, loss_percent: float) -> None:
     conditions = Conditions(duplicate=0.05, reorder_s=0.0005) if loss_percent else None
-    network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=loss_percent), conditions=conditions)
-    peer, _ = network.connect()
+    network, peer, _ = connected(seed=seed, shape=Shape(delay_us=500, loss_percent=loss_percent), conditions=conditions)
     post(network, peer)
     network.run(until=lambda: len(completed(network)) == COUNT, seconds=20)
     assert sorted(completed(network)) == list(range(COUNT))
@@ -69,8 +68,7 @@ def test_post_batch__each_arrives_once_and_unchanged(seed: int, loss_percent: fl
 
 
 def test_post_batch__beside_other_messages_and_after_them() -> None:
-    network = Network(seed=4)
-    peer, _ = network.connect()
+    network, peer, _ = connected(seed=4)
     network.a.core.post(peer, WorkRequest(request=1000, payload_offset=0, length=50_000))
     post(network, peer, count=10)
     network.a.core.post(peer, WorkRequest(request=1001, payload_offset=0, length=50_000))
@@ -81,8 +79,7 @@ def test_post_batch__beside_other_messages_and_after_them() -> None:
 
 
 def test_cancel__of_a_batch_ends_only_its_open_messages() -> None:
-    network = Network(seed=6)
-    peer, _ = network.connect()
+    network, peer, _ = connected(seed=6)
     network.dead.update(range(4))
     post(network, peer)
     network.run(seconds=0.01)
@@ -99,15 +96,13 @@ def test_cancel__of_a_batch_ends_only_its_open_messages() -> None:
 
 @pytest.mark.parametrize("length", [-1, 8917])
 def test_post_batch__of_more_than_a_packet_is_refused(length: int) -> None:
-    network = Network(seed=8)
-    peer, _ = network.connect()
+    network, peer, _ = connected(seed=8)
     with pytest.raises(UsageError, match=f"length: {length} bytes are not between 0 and 8916"):
         post(network, peer, count=1, length=length)
 
 
 def test_post_batch__numbers_never_straddle_two_to_the_32() -> None:
-    network = Network(seed=9)
-    peer, _ = network.connect()
+    network, peer, _ = connected(seed=9)
     sender = network.a.core.peer(peer).sender
     sender.queue._next_message = (1 << 32) - 3
     post(network, peer, count=10)
@@ -165,8 +160,7 @@ def test_max_packets__of_a_small_mtu_as_many_as_of_any() -> None:
 
 
 def test_post_batch__needs_a_message_of_credit_for_each() -> None:
-    network = Network(seed=5, config=ProtocolConfig(receive_window_messages=300))
-    peer, other = network.connect()
+    network, peer, other = connected(seed=5, config=ProtocolConfig(receive_window_messages=300))
     post(network, peer, count=1000, length=1)
     network.run(seconds=1)
     assert len(delivered(network)) == 300
@@ -209,8 +203,7 @@ def test_on_acked__of_a_refused_message_is_that_of_its_abort() -> None:
 
 def stalled(count: int, *, start: int = 0) -> tuple[Network, int]:
     """A batch from message number `start` on, of which nothing has arrived yet."""
-    network = Network(seed=11)
-    peer, _ = network.connect()
+    network, peer, _ = connected(seed=11)
     sender = network.a.core.peer(peer).sender
     sender.queue._next_message = start
     network.loses = lambda direction, packet: direction == "a" and len(packet[1]) > 0
@@ -273,8 +266,7 @@ def test_on_nack__of_another_number_is_ignored(message: int) -> None:
 
 def test_on_nack__of_a_message_that_was_not_sent_yet_is_ignored() -> None:
     """A batch starts as far as there is credit."""
-    network = Network(seed=12, config=ProtocolConfig(receive_window_messages=5))
-    peer, other = network.connect()
+    network, peer, other = connected(seed=12, config=ProtocolConfig(receive_window_messages=5))
     post(network, peer, count=10)
     network.run(seconds=0.1)
     assert len(delivered(network)) == 5

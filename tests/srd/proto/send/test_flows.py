@@ -129,8 +129,7 @@ def test_write__a_short_one_ends_after_a_bounded_number_of_bursts() -> None:
 
     pair.network.loses = note
     pair.write(9, length=8000, flow=9, offset=MIB)
-    pair.run(9, seconds=1)
-    assert pair.statuses() == {9: Status.OK}
+    assert pair.run(9, seconds=1) == {9: Status.OK}
     before = sent[: sent.index(3)]
     assert len([message for message, _ in groupby(before)]) <= 3, "a burst of each of the others"
 
@@ -177,8 +176,7 @@ def test_cancel__partially_packetized_messages_of_many_flows_find_a_psn(flows: i
     assert sender.queue.partial_flows == 0
     pair.network.run(seconds=0.1)
     pair.network.loses = None
-    pair.run(*range(100, 100 + flows))
-    assert pair.statuses() == {
+    assert pair.run(*range(100, 100 + flows)) == {
         **dict.fromkeys([*range(flows), 200], Status.FLUSHED), **dict.fromkeys(range(100, 100 + flows), Status.OK)
     }  # fmt: skip
     pair.network.run(seconds=1)

@@ -69,7 +69,8 @@ class Watched:
 def test_remove__looks_at_few_others(step: int) -> None:
     """A virtual function may have a million messages open to one peer, and end the last ones of them."""
     queue, messages = MessageQueue(), [Watched() for _ in range(MANY)]
-    queue.extend(cast("list[OutgoingMessage]", messages))
+    for message in messages:
+        queue.append(cast("OutgoingMessage", message))
     Watched.looks = 0
     for message in messages[1:][::step]:
         queue.remove(cast("OutgoingMessage", message))

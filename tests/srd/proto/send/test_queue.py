@@ -40,8 +40,7 @@ def test_cancel__before_anything_was_sent() -> None:
     pair.network.run(until=lambda: bool(completed(pair.a)), seconds=5)
     pair.cancel(2)
     assert pair.statuses() == {1: Status.OK}
-    pair.run(2)
-    assert pair.statuses() == {1: Status.OK, 2: Status.FLUSHED}
+    assert pair.run(2) == {1: Status.OK, 2: Status.FLUSHED}
     release(pair.b, received(pair.b)[0], now=pair.network.now)
     pair.send(3, length=MIB)
     pair.run(3)
@@ -83,8 +82,7 @@ def test_cancel__of_a_packetized_message_may_still_arrive() -> None:
         assert out is not None
     pair.network.transmit(pair.a, out)
     pair.cancel(1)
-    pair.run(1)
-    assert pair.statuses() == {1: Status.FLUSHED}
+    assert pair.run(1) == {1: Status.FLUSHED}
     assert len(received(pair.b)) == 1
     assert pair.is_idle()
 
@@ -115,8 +113,7 @@ def test_cancel__half_packetized_messages_with_a_full_window() -> None:
     assert sender._inflight.next_psn - sender._inflight.base <= 64
     pair.run(*range(4), *range(10, 14))
     pair.send(99, length=1000)
-    pair.run(99)
-    assert pair.statuses()[99] is Status.OK
+    assert pair.run(99)[99] is Status.OK
     assert pair.is_idle()
 
 
@@ -146,8 +143,7 @@ def test_timeout__a_network_too_slow(kind: str) -> None:
     assert pair.statuses() == {1: Status.LOCAL_ERROR_UNRESP_REMOTE}
     pair.network.run(seconds=0.5)
     pair.send(2, length=1000)
-    pair.run(2)
-    assert pair.statuses()[2] is Status.OK
+    assert pair.run(2)[2] is Status.OK
     pair.network.run(seconds=1)
     assert pair.is_idle()
 
@@ -194,8 +190,7 @@ def test_refused__with_the_status_that_the_responder_gives(number: int, status: 
     pair.write(2, length=1000)
     pair.network.run(seconds=0.05)
     give(pair.a, Nack(pair.a.core.peer(pair.at_a).own_context, 0, number), now=pair.network.now, source="b:0")
-    pair.run(1, 2)
-    assert pair.statuses() == {1: status, 2: Status.OK}
+    assert pair.run(1, 2) == {1: status, 2: Status.OK}
     pair.network.run(seconds=1)
     assert pair.is_idle()
 
@@ -213,8 +208,7 @@ def test_refused__a_nack_of_an_unsent_message_is_ignored(message: int) -> None:
     pair.network.run(seconds=0.1)
     assert pair.statuses() == {1: Status.OK, 2: Status.OK}
     release(pair.b, received(pair.b)[0], now=pair.network.now)
-    pair.run(3)
-    assert pair.statuses()[3] is Status.OK
+    assert pair.run(3)[3] is Status.OK
 
 
 def test_refused__a_lost_range_of_a_batch_does_not_lengthen_the_next_burst() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -17,7 +18,7 @@ from srd.proto.wire.control import Ack, Datagram, PathReport
 from srd.proto.wire.data import HEADER_BYTES, MAX_BURST_PACKETS, Burst
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
-from tests.simulation import Conditions, Network, Node, completed, content, ended, received
+from tests.simulation import Conditions, Network, Node, completed, connected, content, ended, received
 from tests.srd.proto.congestion.fixed import Fixed
 
 SEEDS = [1, 2, 3]
@@ -27,6 +28,22 @@ MIB = 1 << 20
 
 def sender_of(network: Network, number: int) -> Sender:
     return network.a.core.peer(number).sender
+
+
+def on_burst(network: Network, note: Callable[[Burst], object]) -> None:
+    """Have `note` called with each burst that a sends."""
+
+    def spy(node: Node, out: Burst | Datagram) -> None:
+        if node is network.a and isinstance(out, Burst):
+            note(out)
+
+    network.on_sent = spy
+
+
+def handle_report(sender: Sender, *, last: int, now: float, age_us: int = 1000, received: int = 0, ce: int = 0) -> None:
+    """Have path 3 reported by an ack of nothing: its last packet was sent so long ago."""
+    report = PathReport(3, last, int(now * 1e6) - age_us & 0xFFFFFFFF, 0, received, 0, ce)
+    sender.handle_ack(Ack(sender._context, 0, 0, 0, 0, (report,)), now=now, received_at=now)
 
 
 def transfer(network: Network, *lengths: int, seconds: float = 20.0) -> int:
@@ -91,8 +108,7 @@ def test_transfer__everything_at_once(seed: int) -> None:
 @pytest.mark.compiled
 @pytest.mark.parametrize("seed", SEEDS)
 def test_transfer__one_link_blackholed_in_the_middle(seed: int) -> None:
-    network = Network(seed=seed, shape=Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60))
-    number, at_b = network.connect()
+    network, number, at_b = connected(seed=seed, shape=Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60))
     receiver = network.b.core.peer(at_b).receiver
     network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=12 * MIB))
     network.run(until=lambda: receiver.landed_bytes > 4 * MIB, seconds=5)
@@ -120,8 +136,7 @@ def test_transfer__one_link_blackholed_in_the_middle(seed: int) -> None:
 @pytest.mark.compiled
 @pytest.mark.parametrize("seed", SEEDS)
 def test_transfer__a_repaired_link_is_used_again(seed: int) -> None:
-    network = Network(seed=seed, shape=Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60))
-    number, at_b = network.connect()
+    network, number, at_b = connected(seed=seed, shape=Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60))
     receiver, sender = network.b.core.peer(at_b).receiver, sender_of(network, number)
     for request in range(2):
         network.a.core.post(number, WorkRequest(request=request, payload_offset=0, length=15 * MIB))
@@ -146,14 +161,13 @@ def test_retransmit__on_another_path(seed: int) -> None:
     last_path: dict[int, int] = {}
     again: Counter[bool] = Counter()
 
-    def spy(node: Node, out: Burst | Datagram) -> None:
-        if node is network.a and isinstance(out, Burst):
-            for psn in range(out.psn, out.psn + out.count):
-                if psn in last_path:
-                    again[last_path[psn] != out.path] += 1
-                last_path[psn] = out.path
+    def note(out: Burst) -> None:
+        for psn in range(out.psn, out.psn + out.count):
+            if psn in last_path:
+                again[last_path[psn] != out.path] += 1
+            last_path[psn] = out.path
 
-    network.on_sent = spy
+    on_burst(network, note)
     transfer(network, 4 * MIB)
     assert again[True] > 10
     assert again[False] == 0
@@ -163,15 +177,11 @@ def test_retransmit__on_another_path(seed: int) -> None:
 
 
 def test_poll_burst__is_within_the_agreed_limits() -> None:
-    network = Network(seed=1, datagram_bytes=1472)
-    number, _ = network.connect()
+    network, number, _ = connected(datagram_bytes=1472)
     network.a.core.post(number, WorkRequest(request=1, payload_offset=77, length=3 * MIB + 5))
     bursts: list[Burst] = []
 
-    def spy(_: Node, out: Burst | Datagram) -> None:
-        bursts.extend([out] if isinstance(out, Burst) else [])
-
-    network.on_sent = spy
+    on_burst(network, bursts.append)
     network.run(until=lambda: bool(completed(network.a)), seconds=5)
     sequences: dict[int, int] = {}
     for burst in bursts:
@@ -192,11 +202,7 @@ def most_in_flight(network: Network, *, length: int) -> tuple[Sender, int]:
     network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=length))
     sender, seen = sender_of(network, number), list[int]()
 
-    def spy(node: Node, out: Burst | Datagram) -> None:
-        if node is network.a and isinstance(out, Burst):
-            seen.append(sender.inflight_bytes - out.count * (HEADER_BYTES + out.segment_bytes))
-
-    network.on_sent = spy
+    on_burst(network, lambda out: seen.append(sender.inflight_bytes - out.count * (HEADER_BYTES + out.segment_bytes)))
     network.run(until=lambda: bool(completed(network.a)), seconds=20)
     assert completed(network.a)
     return sender, max(seen)
@@ -228,8 +234,7 @@ def test_poll_burst__as_much_in_flight_as_a_long_path_holds() -> None:
 def test_window__an_ack_covers_all_of_it() -> None:
     """Otherwise packets beyond the bitmap are declared lost while the window's first packet is missing."""
     config = ProtocolConfig(window_packets=65_536, controller=Fixed, initial_window_packets=5000)
-    network = Network(seed=1, shape=Shape(delay_us=20_000), config=config, datagram_bytes=576)
-    number, at_b = network.connect()
+    network, number, at_b = connected(shape=Shape(delay_us=20_000), config=config, datagram_bytes=576)
     sender, receiver = sender_of(network, number), network.b.core.peer(at_b).receiver
     network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=4 * MIB))
     lost = list[int]()
@@ -247,15 +252,10 @@ def test_window__an_ack_covers_all_of_it() -> None:
 
 def test_poll_timeout__pacing_alone_wakes_the_sender() -> None:
     """In the first round trip no ACK does, and nothing else is due."""
-    network = Network(seed=1, shape=Shape(delay_us=20_000), config=ProtocolConfig(initial_window_packets=64))
-    number, _ = network.connect()
+    network, number, _ = connected(shape=Shape(delay_us=20_000), config=ProtocolConfig(initial_window_packets=64))
     opened_at, sent_at = network.now, list[float]()
 
-    def spy(node: Node, out: Burst | Datagram) -> None:
-        if node is network.a and isinstance(out, Burst):
-            sent_at.append(network.now - opened_at)
-
-    network.on_sent = spy
+    on_burst(network, lambda _: sent_at.append(network.now - opened_at))
     network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=64 * SEGMENT))
     network.run(until=lambda: bool(completed(network.a)), seconds=5)
     before_an_ack = {at for at in sent_at if at < 0.04}
@@ -264,8 +264,7 @@ def test_poll_timeout__pacing_alone_wakes_the_sender() -> None:
 
 
 def test_poll_burst__long_when_the_processor_is_the_limit() -> None:
-    network = Network(seed=1)
-    number, _ = network.connect()
+    network, number, _ = connected()
     sender = sender_of(network, number)
     sender.on_handshake_rtt(0.00001, now=network.now)
     sender.controller.window_bytes = 10.0 * sender.segment_bytes + 10 * HEADER_BYTES
@@ -286,8 +285,7 @@ def test_poll_burst__of_an_unlimited_sender_takes_as_long_as_packets_wait_at_the
     count: int,
 ) -> None:
     """A window of 16 packets, 0.1 ms: what is sent at once is one packet, or a message of 8, with its last."""
-    network = Network(seed=1)
-    number, _ = network.connect()
+    network, number, _ = connected()
     sender, now = sender_of(network, number), network.now + 1
     sender.on_handshake_rtt(0.0001, now=now)
     sender.controller.window_bytes = 16.0 * (SEGMENT + HEADER_BYTES)
@@ -303,8 +301,7 @@ def test_poll_burst__of_an_unlimited_sender_takes_as_long_as_packets_wait_at_the
 
 @pytest.mark.parametrize(("length", "is_exchange"), [(100, True), (SEGMENT, True), (SEGMENT + 1, False)])
 def test_poll_burst__notes_an_exchange_of_short_messages(length: int, is_exchange: bool) -> None:  # noqa: FBT001 - a case
-    network = Network(seed=1)
-    number, _ = network.connect()
+    network, number, _ = connected()
     sender = sender_of(network, number)
     for request in (1, 2):
         network.a.core.post(number, WorkRequest(request=request, payload_offset=0, length=length))
@@ -349,16 +346,14 @@ def test_blocked_path__half_of_the_links_slow(seed: int) -> None:
 
 @pytest.mark.sources
 def test_handle_ack__counts_marks_and_reports_their_share_to_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:
-    network = Network(seed=1)
-    number, _ = network.connect()
+    network, number, _ = connected()
     sender, samples = sender_of(network, number), list[float]()
     monkeypatch.setattr(sender.controller, "on_sample", lambda **sample: samples.append(sample["ecn_fraction"]))
     sender._table.open_all()
     path, now = sender.paths[3], network.now
     for last, marked in ((3, 0), (7, 1), (9, 0xFFFF), (10, 2), (11, 2)):
         path.next_sequence = last + 1
-        report = PathReport(3, last, int(now * 1e6) - 1000 & 0xFFFFFFFF, 0, last + 1, 0, marked)
-        sender.handle_ack(Ack(sender._context, 0, 0, 0, 0, (report,)), now=now, received_at=now)
+        handle_report(sender, last=last, now=now, received=last + 1, ce=marked)
     assert samples == [0.0, 0.25, 1.0, 1.0, 0.0], "at most 1, and 16 bits wrap"
     assert path.counters.ecn_ce == (1 << 16) + 2
 
@@ -369,8 +364,7 @@ def test_handle_ack__counts_marks_and_reports_their_share_to_the_controller(monk
 @pytest.mark.sources
 def test_on_handshake_rtt__is_the_base_of_all_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new peer must not count a standing queue of other peers as propagation delay."""
-    network = Network(seed=1, shape=Shape(delay_us=500))
-    number, _ = network.connect()
+    network, number, _ = connected(shape=Shape(delay_us=500))
     sender, samples = sender_of(network, number), list[tuple[float, float]]()
     monkeypatch.setattr(
         sender.controller, "on_sample", lambda **sample: samples.append((sample["queue_s"], sample["min_rtt_s"]))
@@ -379,8 +373,7 @@ def test_on_handshake_rtt__is_the_base_of_all_paths(monkeypatch: pytest.MonkeyPa
     sender._table.open_all()
     path, now = sender.paths[3], network.now
     path.next_sequence = 1
-    report = PathReport(3, 0, int(now * 1e6) - 1900 & 0xFFFFFFFF, 0, 1, 0, 0)
-    sender.handle_ack(Ack(sender._context, 0, 0, 0, 0, (report,)), now=now, received_at=now)
+    handle_report(sender, last=0, now=now, age_us=1900, received=1)
     ((queue_s, base_s),) = samples
     assert queue_s == pytest.approx(0.0009, rel=0.01)
     assert base_s == pytest.approx(0.001, rel=0.01)
@@ -388,8 +381,7 @@ def test_on_handshake_rtt__is_the_base_of_all_paths(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.sources
 def test_handle_ack__of_a_probe_is_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    network = Network(seed=1)
-    number, _ = network.connect()
+    network, number, _ = connected()
     sender, samples = sender_of(network, number), list[float]()
     monkeypatch.setattr(sender.controller, "on_sample", lambda **sample: samples.append(sample["queue_s"]))
     sender._table.open_all()
@@ -398,8 +390,7 @@ def test_handle_ack__of_a_probe_is_no_sample(monkeypatch: pytest.MonkeyPatch) ->
         path.allocate_probe_sequence()
         path.allocate_sequences(1)
     for last in range(4):
-        report = PathReport(3, last, int(now * 1e6) - 1000 * (last + 1) & 0xFFFFFFFF, 0, last + 1, 0, 0)
-        sender.handle_ack(Ack(sender._context, 0, 0, 0, 0, (report,)), now=now, received_at=now)
+        handle_report(sender, last=last, now=now, age_us=1000 * (last + 1), received=last + 1)
     assert len(samples) == 2
     assert path.rtt.latest_s == pytest.approx(0.004, rel=0.01)
 
@@ -409,8 +400,7 @@ def test_handle_ack__of_a_packet_that_was_declared_lost_shows_that_its_size_pass
     sequence: int, state: PathState
 ) -> None:
     """The path sent eight packets of full size and a short one, and timed out: its MTU is suspected."""
-    network = Network(seed=1)
-    number, _ = network.connect()
+    network, number, _ = connected()
     sender, now = sender_of(network, number), network.now
     sender._table.open_all()
     path = sender.paths[3]
@@ -419,8 +409,7 @@ def test_handle_ack__of_a_packet_that_was_declared_lost_shows_that_its_size_pass
         losses.on_lost(8, size_bytes=8972)
     path.size_losses.on_gone(0, count=8)
     sender._table.on_timeout(path, now=now)
-    report = PathReport(3, sequence, int(now * 1e6) - 1000 & 0xFFFFFFFF, 0, 0, 0, 0)
-    sender.handle_ack(Ack(sender._context, 0, 0, 0, 0, (report,)), now=now, received_at=now)
+    handle_report(sender, last=sequence, now=now)
     assert path.state is state
     assert sender._rack.lost_in_row == (8 if state is PathState.SUSPECT else 0)
 
@@ -430,8 +419,7 @@ def test_handle_ack__of_a_packet_that_was_declared_lost_shows_that_its_size_pass
 def test_on_spurious_loss__restores_the_window(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """For 8 ms three of four links have 30 ms more delay: most of the window is declared lost, and arrives twice."""
     shape = Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60)
-    network = Network(seed=seed, shape=shape)
-    number, _ = network.connect()
+    network, number, _ = connected(seed=seed, shape=shape)
     network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=12 * MIB))
     control = sender_of(network, number).controller
     network.run(seconds=0.05)

@@ -37,29 +37,9 @@ from srd.proto.wire.control import (
 from srd.proto.wire.data import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES, PREFIX_BYTES, VERSION, PacketType
 
 U8, U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (8, 16, 32, 64))
-REPORTS = st.builds(
-    PathReport,
-    path=U8,
-    path_sequence=U32,
-    sent_us=U32,
-    ack_delay_us=U32,
-    packets=U32,
-    duplicates=U16,
-    ecn_ce=U16,
-    received_us=U32,
-)
-ACKS = st.builds(
-    Ack,
-    context=U64,
-    cumulative=U64,
-    bitmap=st.integers(0, 2**4096 - 1).map(lambda bits: bits << 1),
-    credit_bytes=U64,
-    credit_messages=U64,
-    reports=st.lists(REPORTS, max_size=64).map(tuple),
-    flags=U8,
-    path=U8,
-    remote_path=U8,
-)
+REPORTS = st.builds(PathReport, U8, U32, U32, U32, U32, U16, U16, U32)
+BITMAPS = st.integers(0, 2**4096 - 1).map(lambda bits: bits << 1)
+ACKS = st.builds(Ack, U64, U64, BITMAPS, U64, U64, st.lists(REPORTS, max_size=64).map(tuple), U8, U8, U8)
 WINDOWS = st.integers(MIN_PEER_WINDOW_PACKETS, 2**32 - 1)
 HELLOS = st.builds(
     Hello,
@@ -78,37 +58,19 @@ PACKETS: st.SearchStrategy[Control] = st.one_of(
     ACKS,
     HELLOS,
     SECURE_HELLOS,
-    st.builds(
-        Retry,
-        context=U64,
-        cookie=st.binary(max_size=64),
-        path=U8,
-        size_bytes=SIZES,
-        credential=st.binary(max_size=MAX_CREDENTIAL_BYTES),
-    ),
-    st.builds(
-        Accept,
-        context=U64,
-        own_context=U64,
-        credit_bytes=U64,
-        credit_messages=U32,
-        max_message_bytes=U32,
-        window_packets=WINDOWS,
-        datagram_bytes=SIZES,
-    ),
-    st.builds(
-        Probe, context=U64, own_context=U64, path=U8, path_sequence=U32, sent_us=U32, ack_path=U8, ack_remote_path=U8
-    ),
-    st.builds(Refuse, context=U64, status=U8, reason=U8),
-    st.builds(SecureAccept, context=U64, message=st.binary(max_size=400)),
-    st.builds(Close, context=U64, own_context=U64),
-    st.builds(Closed, context=U64, own_context=U64),
-    st.builds(Reset, context=U64, own_context=U64, token=st.binary(max_size=16)),
-    st.builds(Nack, context=U64, message=U32, status=U8),
-    st.builds(PathChallenge, context=U64, token=U64, remote_path=U8),
-    st.builds(PathResponse, context=U64, token=U64, path=U8),
-    st.builds(PullRequest, context=U64, sent_bytes=U64, backlog_bytes=U64, number=U64, path=U8),
-    st.builds(Pull, context=U64, limit_bytes=U64, number=U64, unsolicited_bytes=U32, path=U8),
+    st.builds(Retry, U64, st.binary(max_size=64), U8, SIZES, st.binary(max_size=MAX_CREDENTIAL_BYTES)),
+    st.builds(Accept, U64, U64, U64, U32, U32, WINDOWS, SIZES),
+    st.builds(Probe, U64, U64, U8, U32, U32, U8, U8),
+    st.builds(Refuse, U64, U8, U8),
+    st.builds(SecureAccept, U64, st.binary(max_size=400)),
+    st.builds(Close, U64, U64),
+    st.builds(Closed, U64, U64),
+    st.builds(Reset, U64, U64, st.binary(max_size=16)),
+    st.builds(Nack, U64, U32, U8),
+    st.builds(PathChallenge, U64, U64, U8),
+    st.builds(PathResponse, U64, U64, U8),
+    st.builds(PullRequest, U64, U64, U64, U64, U8),
+    st.builds(Pull, U64, U64, U64, U32, U8),
 )
 
 

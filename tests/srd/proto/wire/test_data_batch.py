@@ -36,27 +36,17 @@ def test_received_bursts_untrusted__batches_and_messages_of_one_train(
     came = arrival(*bursts)
     at = 0
     for got, sent in zip(received_bursts_untrusted(came), bursts, strict=True):
-        assert (got.psn, got.count, got.message, got.length) == (
-            sent.psn,
-            sent.count,
-            sent.message,
-            sent.length,
-        )
+        assert (got.psn, got.count, got.message, got.length) == (sent.psn, sent.count, sent.message, sent.length)
         assert got.batch == (sent.payload_addresses is not None and sent.count > 1)
-        assert (got.payload_offset, got.payload_bytes) == (
-            came.payload_offset + at * length,
-            sent.count * length,
-        )
+        assert (got.payload_offset, got.payload_bytes) == (came.payload_offset + at * length, sent.count * length)
         at += sent.count
 
 
 def test_received_bursts_untrusted__the_last_message_of_a_batch_is_cut_short() -> None:
     came = arrival(batch(count=8, first=3, length=100))
     came.payload_bytes -= 1
-    assert [(got.count, got.batch, got.payload_bytes) for got in received_bursts_untrusted(came)] == [
-        (7, True, 700),
-        (1, False, 99),
-    ]
+    found = [(got.count, got.batch, got.payload_bytes) for got in received_bursts_untrusted(came)]
+    assert found == [(7, True, 700), (1, False, 99)]
 
 
 @pytest.mark.parametrize("flags", [Opcode.WRITE, ABORTED, Opcode.RESPONSE, 0x40])

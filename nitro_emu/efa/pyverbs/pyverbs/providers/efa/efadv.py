@@ -9,7 +9,7 @@ from typing import Final
 from nitro_emu.efa import verbs
 from nitro_emu.efa.abi.enums import DeviceCap
 from pyverbs.addr import AH, GID
-from pyverbs.base import PyverbsObject, translated
+from pyverbs.base import PyverbsObject
 from pyverbs.cq import CQEX, CqInitAttrEx
 from pyverbs.device import Context
 from pyverbs.libibverbs_enums import ibv_qp_init_attr_mask, ibv_qp_type
@@ -153,8 +153,8 @@ class SRDQPEx(QPEx):
 
     def wr_set_processing_hints(self, hints: int) -> None:
         """Set the request's hints for the device."""
-        with translated("Failed to set hints"):
-            self.qp.builder.set_processing_hints(verbs.ProcessingHint(hints))
+        if (draft := self._current()) is not None:
+            draft.hints = hints
 
 
 _SEND_OPS: Final = ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
