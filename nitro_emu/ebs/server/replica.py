@@ -209,6 +209,7 @@ class Replica:
         if command.offset + command.length > self.size_bytes:
             return self._reply(Outcome.REFUSED)
         corrupt, memory = 0, memoryview(bytearray(BLOCK_BYTES))
+        self.store.forget()
         for block in range(command.offset // BLOCK_BYTES, (command.offset + command.length) // BLOCK_BYTES):
             try:
                 self.store.read(block, into=memory)
