@@ -17,7 +17,7 @@ from typing import Any
 from nitro_emu.ebs.capsule import Command, Opcode, Outcome, Reply
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.forming import RefusedError, Replicas, time_now
-from nitro_emu.ebs.link import Buffer, LinkError
+from nitro_emu.ebs.link import Buffer, LinkError, Pending
 from nitro_emu.ebs.view import Member, View
 
 
@@ -52,46 +52,39 @@ class Calls:
         self.log = logging.getLogger(f"nitro_emu.volume.{name}")
         self._name = name
         self._on_over = on_over
-        self._open = defaultdict[int, dict[asyncio.Future[Any], None]](dict)  # by member, in their order
+        self._open = defaultdict[int, dict[_Call, None]](dict)  # by member, in their order
         self._works = set[asyncio.Task[None]]()
 
     def command(self, opcode: Opcode, **fields: Any) -> Command:
         """Return a command of this epoch."""
         return self.replicas.command(opcode, epoch=self.view.epoch, **fields)
 
-    def post(self, member: int, command: Command, use: Use | None) -> asyncio.Future[Reply]:
-        """Have a member do a command; `reply_of` the future is the reply. It is cancelled when it is no member."""
-        if self.view.is_over or (found := self.view.members.get(member)) is None:  # since a moment ago
-            none: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-            none.cancel()
-            return none
-        sent_at = time_now()
+    def post(self, member: int, command: Command, use: Use | None, on_end: Callable[[Reply | None], None]) -> None:
+        """Have a member do a command; `on_end` gets its reply, maybe at once, or None: it is no member any more."""
+        found = None if self.view.is_over else self.view.members.get(member)
+        if found is None:  # since a moment ago
+            on_end(None)
+            return
         if use is not None:
             use.begin()
-        future = self.replicas.links[member].call(command, buffer=None if use is None else use.buffer)
-        self._open[member][future] = None
+        call = _Call(self, member, found, use, on_end)
+        self._open[member][call] = None
         found.calls += 1
-        future.add_done_callback(lambda _: self._ended(future, member, found, use, sent_at))
-        return future
+        buffer = None if use is None else use.buffer
+        call.pending = self.replicas.links[member].begin(command, buffer=buffer, on_end=call.ended)
 
-    def _ended(
-        self, future: asyncio.Future[Reply], member: int, found: Member, use: Use | None, sent_at: float
-    ) -> None:
-        self._open[member].pop(future, None)
-        found.calls -= 1
-        error = None if future.cancelled() else future.exception()
-        if use is not None:
-            use.end(is_quiet=not future.cancelled() and error is None)
-        if error is not None:
-            self.drop(member, error)
-        elif not future.cancelled() and future.result().outcome is not Outcome.FENCED:
-            self.view.renew(member, sent_at=sent_at)
+    def ended(self, call: _Call) -> bool:
+        """Forget a call; return whether it was open."""
+        if call not in self._open[call.member]:
+            return False
+        del self._open[call.member][call]
+        return True
 
     async def call(self, member: int, command: Command, use: Use | None) -> Reply | None:
         """Return a member's reply; None: it is no member any more."""
-        future = self.post(member, command, use)
-        await asyncio.wait([future])
-        return reply_of(future)
+        future: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
+        self.post(member, command, use, lambda reply: None if future.done() else future.set_result(reply))
+        return await future
 
     def refused(self, member: int, reply: Reply) -> None:
         """Go on without a member that did not do a command."""
@@ -103,8 +96,8 @@ class Calls:
             trace = None if isinstance(error, VolumeError) else error
             self.log.warning("%s: goes on without a replica: %s", self._name, error, exc_info=trace)
         self.view.drop(member)
-        for future in list(self._open[member]):
-            future.cancel()
+        for call in list(self._open[member]):
+            call.cancel()
         if self.view.is_over:
             self.end()
 
@@ -123,12 +116,49 @@ class Calls:
     def end(self) -> None:
         """End the view, and all that was asked."""
         self.view.is_over = True
-        for future in [*self._works, *chain.from_iterable(self._open.values())]:
-            future.cancel()
+        for each in [*self._works, *chain.from_iterable(self._open.values())]:
+            each.cancel()
         on_over, self._on_over = self._on_over, lambda: None
         on_over()
 
 
-def reply_of(future: asyncio.Future[Reply]) -> Reply | None:
-    """Return the reply of a call that has ended; None: there is none, and who was asked is no member any more."""
-    return None if future.cancelled() or future.exception() is not None else future.result()
+class _Call:
+    """One call to a member."""
+
+    __slots__ = ("_calls", "_found", "_on_end", "_sent_at", "_use", "member", "pending")
+
+    def __init__(
+        self, calls: Calls, member: int, found: Member, use: Use | None, on_end: Callable[[Reply | None], None]
+    ) -> None:
+        self._calls = calls
+        self.member = member
+        self._found = found
+        self._use = use
+        self._on_end = on_end
+        self._sent_at = time_now()
+        self.pending: Pending | None = None
+
+    def ended(self, result: Reply | LinkError) -> None:
+        """Note what has come of it, and tell whoever has asked."""
+        if not self._end(is_quiet=isinstance(result, Reply)):
+            return
+        if not isinstance(result, Reply):
+            self._calls.drop(self.member, result)
+        elif result.outcome is not Outcome.FENCED:
+            self._calls.view.renew(self.member, sent_at=self._sent_at)
+        self._on_end(result if isinstance(result, Reply) else None)
+
+    def cancel(self) -> None:
+        """End it: who was asked is no member any more."""
+        if self.pending is not None:
+            self.pending.cancel()  # before its memory is given back
+        if self._end(is_quiet=False):
+            self._on_end(None)
+
+    def _end(self, *, is_quiet: bool) -> bool:
+        if not self._calls.ended(self):
+            return False
+        self._found.calls -= 1
+        if self._use is not None:
+            self._use.end(is_quiet=is_quiet)
+        return True

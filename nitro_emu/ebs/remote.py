@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from nitro_emu.ebs.capsule import BLANK, MAX_IO_BYTES, Command, Opcode, Outcome, Reply
+from nitro_emu.ebs.catalog import Volume
 from nitro_emu.ebs.errors import VolumeError
-from nitro_emu.ebs.link import LinkError
+from nitro_emu.ebs.link import LinkError, call
 from nitro_emu.ebs.link_memory import LinkMemory
 from nitro_emu.ebs.replicas import REPAIR_BYTES_PER_S, ReplicaStatus, ReplicatedVolume
 from nitro_emu.ebs.server.entries import Kind
@@ -228,6 +229,6 @@ async def _of_all(endpoint: Endpoint, servers: Sequence[HostPort], command: Comm
 
 async def _ask(link: SrdLink, command: Command) -> Reply | LinkError:
     try:
-        return await link.call(command)
+        return await call(link, command)
     except LinkError as error:
         return error

@@ -24,7 +24,7 @@ from nitro_emu.ebs.capsule import (
     command_untrusted,
     reply_untrusted,
 )
-from nitro_emu.ebs.link import URGENT_BYTES, Buffer, LinkError
+from nitro_emu.ebs.link import URGENT_BYTES, Buffer, LinkError, OnEnd
 from nitro_emu.ebs.replicas import ReplicatedVolume
 from nitro_emu.ebs.server.disk import OsDisk
 from nitro_emu.ebs.server.disk_sync import DiskSync
@@ -135,11 +135,15 @@ class TcpLink:
         self._calls: dict[int, tuple[asyncio.Future[Reply], Buffer | None]] = {}
         self._number = 0
 
-    def call(self, command: Command, *, buffer: Buffer | None = None) -> asyncio.Future[Reply]:
+    def begin(
+        self, command: Command, *, buffer: Buffer | None = None, on_end: OnEnd
+    ) -> asyncio.Task[Reply | LinkError]:
         """See Link."""
-        return asyncio.ensure_future(self._call(command, buffer))
+        task = asyncio.ensure_future(self._call(command, buffer))
+        task.add_done_callback(lambda ended: None if ended.cancelled() else on_end(ended.result()))
+        return task
 
-    async def _call(self, command: Command, buffer: Buffer | None) -> Reply:
+    async def _call(self, command: Command, buffer: Buffer | None) -> Reply | LinkError:
         self._number += 1
         number = self._number
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -152,7 +156,7 @@ class TcpLink:
                 await writer.drain()
                 return await future
         except OSError as error:  # a timeout, too
-            raise LinkError(f"{self.name}: {str(error) or 'does not answer'}") from error
+            return LinkError(f"{self.name}: {str(error) or 'does not answer'}")
         finally:
             self._calls.pop(number, None)
 

@@ -12,7 +12,7 @@ import pytest
 from netns.base.tasks import Tasks
 from nitro_emu.ebs.capsule import COMMAND_BYTES, Command, Opcode, Outcome, Reply
 from nitro_emu.ebs.device import BLOCK_BYTES
-from nitro_emu.ebs.link import LinkError
+from nitro_emu.ebs.link import LinkError, call
 from nitro_emu.ebs.link_memory import LinkMemory
 from nitro_emu.ebs.server.connection import SLOTS, SLOTS_OF_A_WRITER, Connection, ServerMemory
 from nitro_emu.ebs.server.entries import Kind
@@ -84,7 +84,7 @@ async def test_the_data_of_a_write_comes_with_its_command(length: int) -> None:
         buffer = await two.memory.take(length)
         buffer.view[:length] = data
         async with asyncio.timeout(PATIENCE_S):
-            replies = await asyncio.gather(*(two.link().call(command, buffer=buffer) for _ in range(2)))
+            replies = await asyncio.gather(*(call(two.link(), command, buffer=buffer) for _ in range(2)))
         buffer.give_back(is_quiet=True)
         assert sorted(each.value for each in replies) == [1, 2]
         assert found == [(command, data)] * 2
@@ -107,7 +107,7 @@ async def test_so_many_commands_of_a_writer_are_done_at_a_time_in_their_order() 
         link, offsets = two.link(), [number * BLOCK_BYTES for number in range(3 * SLOTS_OF_A_WRITER)]
         buffers = [await two.memory.take(BLOCK_BYTES) for _ in offsets]
         calls = [
-            link.call(Command(opcode=Opcode.READ, volume=1, offset=offset, length=BLOCK_BYTES), buffer=buffer)
+            call(link, Command(opcode=Opcode.READ, volume=1, offset=offset, length=BLOCK_BYTES), buffer=buffer)
             for offset, buffer in zip(offsets, buffers, strict=True)
         ]
         await until(lambda: len(begun) >= SLOTS_OF_A_WRITER)
@@ -142,13 +142,13 @@ async def test_who_sends_no_command_is_ended_and_nobody_else(
     async with served(reply) as two:
         link = two.link()
         async with asyncio.timeout(PATIENCE_S):
-            assert (await link.call(READ)).outcome is Outcome.OK
+            assert (await call(link, READ)).outcome is Outcome.OK
             wrong = await two.writer.connect(*two.server.address)
             with suppress(RequestError):  # it may have ended before the message was acknowledged
                 await wrong.send(message, immediate=immediate)
             await wrong.wait_ended()
             assert reason in caplog.text
-            assert (await link.call(READ)).outcome is Outcome.OK
+            assert (await call(link, READ)).outcome is Outcome.OK
 
 
 async def test_what_was_asked_of_a_peer_that_has_ended_fails_and_the_next_call_connects_again() -> None:
@@ -161,14 +161,14 @@ async def test_what_was_asked_of_a_peer_that_has_ended_fails_and_the_next_call_c
 
     async with served(reply) as two:
         link = two.link()
-        call = link.call(READ)
+        pending = call(link, READ)
         await until(lambda: begun)
         two.peers[0].abort()
         async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(LinkError, match="has ended"):
-                await call
+                await pending
             may_end.set()
-            assert (await link.call(READ)).outcome is Outcome.OK
+            assert (await call(link, READ)).outcome is Outcome.OK
         assert len(two.peers) == 2
         await two.all_slots()
 
@@ -185,18 +185,18 @@ async def test_a_call_that_was_cancelled_is_not_sent_any_more() -> None:
         link, length = two.link(), 1 << 20
         buffer = await two.memory.take(length)
         async with asyncio.timeout(PATIENCE_S):
-            await link.call(Command(opcode=Opcode.STATUS, volume=1))  # it is connected
+            await call(link, Command(opcode=Opcode.STATUS, volume=1))  # it is connected
             for version in range(1, 9):
                 command = Command(opcode=Opcode.WRITE, volume=1, version=version, kind=Kind.DATA, length=length)
                 buffer.view[:length] = bytes([version]) * length
-                call = link.call(command, buffer=buffer)
+                pending = call(link, command, buffer=buffer)
                 if version % 2 == 0:
-                    assert (await call).outcome is Outcome.OK
+                    assert (await pending).outcome is Outcome.OK
                     continue
                 for _ in range(version):  # some of it is sent
                     await asyncio.sleep(0)
-                call.cancel()
-                await asyncio.wait([call])
+                pending.cancel()
+                await asyncio.wait([pending])
         assert {2, 4, 6, 8} <= {version for version, _ in begun}
         assert all(is_whole for _, is_whole in begun)
 
@@ -215,10 +215,10 @@ async def test_what_is_read_for_a_call_that_was_cancelled_lands_nowhere() -> Non
 
     async with served(reply) as two:
         link, buffer = two.link(), await two.memory.take(BLOCK_BYTES)
-        call = link.call(replace(READ, offset=BLOCK_BYTES), buffer=buffer)
+        pending = call(link, replace(READ, offset=BLOCK_BYTES), buffer=buffer)
         await until(lambda: begun)
-        call.cancel()
-        await asyncio.wait([call])
+        pending.cancel()
+        await asyncio.wait([pending])
         buffer.give_back(is_quiet=False)
         again = await two.memory.take(BLOCK_BYTES)
         assert again is buffer
@@ -227,5 +227,5 @@ async def test_what_is_read_for_a_call_that_was_cancelled_lands_nowhere() -> Non
         await two.all_slots()  # the late answer has ended
         assert bytes(again.view[:BLOCK_BYTES]) == bytes(BLOCK_BYTES)
         async with asyncio.timeout(PATIENCE_S):
-            assert (await link.call(READ, buffer=again)).outcome is Outcome.OK
+            assert (await call(link, READ, buffer=again)).outcome is Outcome.OK
         assert bytes(again.view[:BLOCK_BYTES]) == b"\xee" * BLOCK_BYTES

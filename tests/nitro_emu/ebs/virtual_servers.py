@@ -173,23 +173,29 @@ class Link:
         await asyncio.sleep(self.random.expovariate(1 / 0.0003))
         return not self.is_cut
 
-    def call(self, command: Command, *, buffer: link.Buffer | None = None) -> asyncio.Future[Reply]:
-        return asyncio.ensure_future(self._call(command, buffer))
+    def begin(
+        self, command: Command, *, buffer: link.Buffer | None = None, on_end: link.OnEnd
+    ) -> asyncio.Task[Reply | link.LinkError]:
+        task = asyncio.ensure_future(self._call(command, buffer))
+        task.add_done_callback(lambda ended: None if ended.cancelled() else on_end(ended.result()))
+        return task
 
-    async def _call(self, command: Command, buffer: link.Buffer | None) -> Reply:
+    async def _call(self, command: Command, buffer: link.Buffer | None) -> Reply | link.LinkError:
         assert buffer is None or isinstance(buffer, Buffer)
         await self._writer.wait()
-        done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[Reply | link.LinkError] = asyncio.get_running_loop().create_future()
         carrying = asyncio.ensure_future(self._carry(command, buffer, done))
         carrying.add_done_callback(lambda _: None)
         await asyncio.wait([done], timeout=self.call_s)
         await self._writer.wait()
         if not done.done():
             done.cancel()
-            raise link.LinkError(f"{self.name}: no answer")
+            return link.LinkError(f"{self.name}: no answer")
         return done.result()
 
-    async def _carry(self, command: Command, buffer: Buffer | None, done: asyncio.Future[Reply]) -> None:
+    async def _carry(
+        self, command: Command, buffer: Buffer | None, done: asyncio.Future[Reply | link.LinkError]
+    ) -> None:
         data = bytes(buffer.view[: command.data_bytes]) if buffer is not None else b""
         message = command.encode() + data  # it may arrive after the call was given up
         if not await self.pass_network():
@@ -199,8 +205,7 @@ class Link:
             reply = await self.server.handle(command_untrusted(message), transfer)
         except link.LinkError as error:
             if not done.done():
-                done.set_exception(error)
-                done.exception()
+                done.set_result(error)
             return
         if not await self.pass_network() or (reply is None and not transfer.land(buffer)):
             return
