@@ -15,8 +15,6 @@ from nitro_emu.ebs.nbd.session import Session
 
 MAX_CLIENTS: Final = 64
 """Connected at a time; fio opens one a job, and nbdcopy four."""
-READ_AHEAD_BYTES: Final = 1 << 20
-"""Of a connection's buffer: writes of up to half of it are read in few system calls."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -29,7 +27,9 @@ class Server:
         self._name = name
         self._servers: list[asyncio.Server] = []
         self._paths: list[Path] = []
-        self._sessions: dict[asyncio.Task[None], asyncio.StreamReader] = {}
+        self._sessions = set[Session]()
+        self._has_none = asyncio.Event()
+        self._has_none.set()
 
     @property
     def clients(self) -> int:
@@ -43,13 +43,13 @@ class Server:
         except OSError as error:
             reason = error.strerror or str(error)
             raise VolumeError(f"{path}: cannot listen: {reason}; name another one with --socket") from error
-        self._servers.append(await asyncio.start_unix_server(self._serve, sock=listener, limit=READ_AHEAD_BYTES))
+        self._servers.append(await asyncio.get_running_loop().create_unix_server(self._session, sock=listener))
         self._paths.append(path)
 
     async def listen_tcp(self, address: tuple[str, int]) -> tuple[str, int]:
         """Listen at a host and port; return them. Raises VolumeError."""
         try:
-            server = await asyncio.start_server(self._serve, *address, limit=READ_AHEAD_BYTES)
+            server = await asyncio.get_running_loop().create_server(self._session, *address)
         except (OSError, UnicodeError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or "no such address"
             raise VolumeError(f"--nbd {host_port_text(*address)}: cannot listen ({reason}); choose another") from error
@@ -65,10 +65,9 @@ class Server:
             path.unlink(missing_ok=True)
         self._servers.clear()
         self._paths.clear()
-        for reader in self._sessions.values():
-            reader.set_exception(ConnectionAbortedError("the volume is detached"))
-        if self._sessions:
-            await asyncio.wait(self._sessions)
+        for session in list(self._sessions):
+            session.end()
+        await self._has_none.wait()
 
     async def __aenter__(self) -> Self:
         return self
@@ -76,12 +75,18 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _session(self) -> Session:
+        return Session(self._front, name=self._name, on_made=self._made, on_end=self._ended)
+
+    def _made(self, session: Session) -> bool:
         if len(self._sessions) >= MAX_CLIENTS:
             _log.warning("%d NBD clients are connected, which is the limit; one more is sent away", MAX_CLIENTS)
-            writer.transport.abort()
-            return
-        session = Session(self._front, name=self._name, reader=reader, writer=writer)
-        task = asyncio.ensure_future(session.serve())
-        self._sessions[task] = reader
-        task.add_done_callback(self._sessions.pop)
+            return False
+        self._sessions.add(session)
+        self._has_none.clear()
+        return True
+
+    def _ended(self, session: Session) -> None:
+        self._sessions.discard(session)
+        if not self._sessions:
+            self._has_none.set()
