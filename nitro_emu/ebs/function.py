@@ -159,5 +159,5 @@ class EbsFunction:
         return found
 
     def stats(self) -> dict[str, Any]:
-        """Return nothing: `nitro-volume status` has its counters."""
-        return {}
+        """Return what clients have asked of it; nothing while it is not attached."""
+        return {} if self._attachment is None else self._attachment.counters()
