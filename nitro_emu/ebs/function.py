@@ -83,11 +83,9 @@ class EbsFunction:
                 try:
                     device = await stack.enter_async_context(
                         remote.attached(
-                            volume.name, volume=volume.id, size_bytes=volume.size_bytes, servers=volume.addresses,
-                            roster=volume.roster, security=self._trust.security,
-                            bind=(self.config.address, self.config.port),
+                            volume, security=self._trust.security, bind=(self.config.address, self.config.port)
                         )
-                    )  # fmt: skip
+                    )
                     break
                 except VolumeError as error:
                     if (state := f"attaching: {error}") != self._state:
