@@ -24,14 +24,14 @@ _POLL_SECONDS: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessIdentity:
     """A process, as distinct from a later one with the same pid."""
 
     pid: int
     started_at_ticks: int
 
     @classmethod
-    def of(cls, pid: int) -> Process | None:
+    def of(cls, pid: int) -> ProcessIdentity | None:
         """Return the process that has `pid` now; None if there is none."""
         ticks = start_time_ticks(pid)
         return None if ticks is None else cls(pid, ticks)
@@ -115,7 +115,7 @@ def _until_ready(pid: int, *, what: str, log_path: Path, is_ready: Callable[[int
         time.sleep(_POLL_SECONDS)
 
 
-def processes_in(namespaces: Iterable[str]) -> dict[Process, str]:
+def processes_in(namespaces: Iterable[str]) -> dict[ProcessIdentity, str]:
     """Return process -> namespace for the processes in these named network namespaces, except for the caller."""
     wanted = {identity: netns for netns in namespaces if (identity := identity_of(netns)) is not None}
     found = {}
@@ -127,12 +127,12 @@ def processes_in(namespaces: Iterable[str]) -> dict[Process, str]:
         except OSError:  # it has ended meanwhile
             continue
         netns = wanted.get((status.st_dev, status.st_ino))
-        if netns is not None and (process := Process.of(int(entry.name))) is not None:
+        if netns is not None and (process := ProcessIdentity.of(int(entry.name))) is not None:
             found[process] = netns
     return found
 
 
-def end(processes: Iterable[Process]) -> None:
+def end(processes: Iterable[ProcessIdentity]) -> None:
     """Send SIGTERM, after GRACE_SECONDS SIGKILL to those that remain; return when all have ended."""
     remaining = [process for process in processes if process.alive]
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
@@ -143,14 +143,14 @@ def end(processes: Iterable[Process]) -> None:
             time.sleep(_POLL_SECONDS)
 
 
-def reap(processes: Iterable[Process]) -> None:
+def reap(processes: Iterable[ProcessIdentity]) -> None:
     """Have the kernel forget those that have ended and are this process's children."""
     for process in processes:
         with suppress(ChildProcessError):
             os.waitpid(process.pid, os.WNOHANG)
 
 
-def _signal(process: Process, signal_number: signal.Signals) -> None:
+def _signal(process: ProcessIdentity, signal_number: signal.Signals) -> None:
     """Send through a pidfd, which cannot refer to another process between the check and the signal."""
     try:
         pidfd = os.pidfd_open(process.pid)

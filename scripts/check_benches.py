@@ -33,16 +33,16 @@ import click
 
 from netns.base.progress import Estimate, Progress
 from netns.programs import end_with
-from scripts.benches.case import Request
+from scripts.benches.case import CaseOptions
 from scripts.benches.cli import PAST
-from scripts.benches.outcome import Figures, Outcome, Round
+from scripts.benches.outcome import CaseOutcome, Figures, Round
 from scripts.benches.registry import CASES
 from scripts.benches.scenarios import SEEDS
 from scripts.harness.errors import BenchError
 
 LONGEST_FIRST: Final = (
     "wild", "incast-8192", "roce", "unequal", "long-fat", "loss", "fair", "blackhole", "incast", "ecn", "incast-1000",
-    "permutation", "jitter", "slow-path", "messages", "virtual", "chaos",
+    "permutation", "jitter", "slow-links", "slow-path", "messages", "virtual", "chaos",
 )  # fmt: skip
 """The cases of the virtual backend with requirements, in an order in which the parallel processes end together."""
 LONG: Final = ("incast-8192", "unequal")
@@ -83,7 +83,7 @@ def measure(name: str, seed: int) -> CaseRun:
     signal.alarm(LIMIT_S)
     began_at = time.monotonic()
     try:
-        (round_,) = CASES[name].rounds(Request(seed=seed))
+        (round_,) = CASES[name].rounds(CaseOptions(seed=seed))
     except BenchError as error:
         return CaseRun(name, seed, {}, str(error))
     except Exception as error:  # noqa: BLE001 - an exception is a result, too; the other runs go on
@@ -121,7 +121,7 @@ def report(name: str, runs: Sequence[CaseRun]) -> str:
     rounds = tuple(Round(run.seed, run.figures) for run in runs if not run.error)
     if not rounds:
         return f"{name}: nothing was measured"
-    checks = Outcome(name, CASES[name].fabric, rounds, CASES[name].wanted).checks
+    checks = CaseOutcome(name, CASES[name].fabric, rounds, CASES[name].wanted).checks
     figures = ", ".join(f"{wanted.figure} {value:.4g} ({wanted})" for wanted, value in checks.items())
     first, last = min(run.seed for run in runs), max(run.seed for run in runs)
     return f"{name}: {f'seed {first}' if first == last else f'seeds {first} to {last}'}: {figures}"

@@ -37,7 +37,7 @@ WORKERS: Final = ("-n", "4", "--dist", "worksteal", "-p", "tests.time_left")
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class LongStage:
     """A command; `is_pytest`: it takes pytest's options, and reports its tests one by one."""
 
     name: str
@@ -47,7 +47,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class StageResult:
     """What came of a stage; a stage that is no pytest counts as one test."""
 
     stage: str
@@ -61,10 +61,10 @@ class Result:
         return f"| {self.stage} | {self.passed:,} | {self.failed} | {self.skipped} | {self.seconds:.0f} |\n"
 
 
-def pytest(name: str, *options: str, environment: Mapping[str, str | None] | None = None) -> Stage:
+def pytest(name: str, *options: str, environment: Mapping[str, str | None] | None = None) -> LongStage:
     """Return a stage of tests."""
     argv = (PYTHON, "-m", "pytest", "-q", "--hypothesis-profile=long", *WORKERS, *options)
-    return Stage(name, argv, environment or {}, is_pytest=True)
+    return LongStage(name, argv, environment or {}, is_pytest=True)
 
 
 PURE: Final = tuple(
@@ -89,16 +89,16 @@ PURE: Final = tuple(
 INTERPRETED: Final = ("-m", "sources or not compiled")
 STAGES: Final = (
     pytest("interpreted, traced for coverage", *INTERPRETED, "--cov", "--cov-report=", *PURE),
-    Stage("coverage floors", (PYTHON, "scripts/coverage_floor.py")),
+    LongStage("coverage floors", (PYTHON, "scripts/coverage_floor.py")),
     pytest("interpreted, the others", *INTERPRETED, *(f"--ignore={path}" for path in PURE)),
     pytest("compiled", "-o", "pythonpath=", "-m", "not sources", environment=INSTALLED),
-    Stage("benches in virtual time", (PYTHON, "scripts/check_benches.py", "--long"), INSTALLED),
-    Stage("weight", (PYTHON, "scripts/check_weight.py"), INSTALLED),
-    Stage("torch", ("make", "test-torch")),
+    LongStage("benches in virtual time", (PYTHON, "scripts/check_benches.py", "--long"), INSTALLED),
+    LongStage("weight", (PYTHON, "scripts/check_weight.py"), INSTALLED),
+    LongStage("torch", ("make", "test-torch")),
 )
 
 
-def run(stage: Stage) -> Result:
+def run(stage: LongStage) -> StageResult:
     """Run a stage with its output on the terminal."""
     click.secho(f"test-long: {stage.name}: {' '.join(stage.command)}", bold=True)
     report = REPORTS / f"{re.sub(r'[^a-z]+', '-', stage.name)}.xml"
@@ -110,21 +110,23 @@ def run(stage: Stage) -> Result:
     ).returncode
     seconds = time.monotonic() - began
     if not stage.is_pytest or not report.exists():
-        return Result(stage.name, seconds, failed=int(status != 0), passed=int(status == 0))
+        return StageResult(stage.name, seconds, failed=int(status != 0), passed=int(status == 0))
     return counts(stage.name, ET.parse(report).getroot(), seconds=seconds, status=status)  # noqa: S314 - pytest's own
 
 
-def counts(name: str, report: ET.Element, *, seconds: float, status: int) -> Result:
+def counts(name: str, report: ET.Element, *, seconds: float, status: int) -> StageResult:
     """Return what a report of pytest counts. A status that no test explains is a failure, too."""
     (suite,) = report.iter("testsuite")
     tests, failures, errors, skipped = (int(suite.attrib[key]) for key in ("tests", "failures", "errors", "skipped"))
     failed = failures + errors
-    return Result(name, seconds, failed=max(failed, int(status != 0)), passed=tests - failed - skipped, skipped=skipped)
+    return StageResult(
+        name, seconds, failed=max(failed, int(status != 0)), passed=tests - failed - skipped, skipped=skipped
+    )
 
 
-def table(results: Sequence[Result], *, revision: str, day: str) -> str:
+def table(results: Sequence[StageResult], *, revision: str, day: str) -> str:
     """Return the section of the page."""
-    total = Result(
+    total = StageResult(
         "all",
         sum(each.seconds for each in results),
         failed=sum(each.failed for each in results),

@@ -98,7 +98,7 @@ def _set_up(self: Any) -> None:
     self._spawn_processes()
 
 
-class Report(unittest.TestResult):
+class OracleReport(unittest.TestResult):
     """Prints a line for each test."""
 
     def startTest(self, test: Any) -> None:  # noqa: N802, D102
@@ -133,7 +133,7 @@ def main() -> int:
         setattr(tests, name, unittest.skip(reason)(getattr(tests, name)))
     loader = unittest.defaultTestLoader
     names = sys.argv[1:] or loader.getTestCaseNames(tests)
-    report = Report()
+    report = OracleReport()
     unittest.TestSuite(tests(name) for name in names).run(report)
     passed = getattr(report, "passed", 0)
     failed = len(report.failures) + len(report.errors)

@@ -37,7 +37,7 @@ from srd.names import MAPPED
 from srd.proto.base.security import CredentialCheck
 from srd.proto.endpoint.core import EndpointCore
 from srd.proto.events import Event, Extent, MessageAborted, PeerEnded, PeerOpened
-from srd.proto.memory import Inbox, Memory
+from srd.proto.memory import Destinations, Memory
 from srd.proto.trace import PortBound, Trace
 from srd.proto.wire.data import MIN_DATAGRAM_BYTES
 from srd.proto.wire.status import Status
@@ -61,7 +61,7 @@ class Engine:
         family: socket.AddressFamily,
         accepting: bool,
         memory: Memory,
-        inbox: Inbox | None = None,
+        destinations: Destinations | None = None,
         on_event: Callable[[Event], None],
         on_failure: Callable[[str], None],
         trace: Trace | None = None,
@@ -69,9 +69,9 @@ class Engine:
     ) -> None:
         """Bind `address`, and start. Raises SrdError if that cannot be had.
 
-        `accepting`: whether others may open peers; `memory`: the registrations for writes and reads; `inbox`: who takes
-        messages, None: the owner takes all; `on_failure`: called with the reason; `trace`: receives the trace events of
-        every peer; `answers`: whether a host without a peer gets replies, None: any does.
+        `accepting`: whether others may open peers; `memory`: the registrations for writes and reads; `destinations`:
+        who takes messages, None: the owner takes all; `on_failure`: called with the reason; `trace`: receives the trace
+        events of every peer; `answers`: whether a host without a peer gets replies, None: any does.
         """
         self.config = config
         self._on_event = on_event
@@ -86,7 +86,9 @@ class Engine:
             self.trust = config.security.open(socket_id=socket_id(bound))
             secure = self.trust.handshakes is not None
             # First what may reject the configuration, then what has to be released.
-            self.core = self._new_core(accepting=accepting, memory=memory, inbox=inbox, trace=trace, answers=answers)
+            self.core = self._new_core(
+                accepting=accepting, memory=memory, destinations=destinations, trace=trace, answers=answers
+            )
             self._region = Region(config.receive_region_bytes, name="srd-receive")
             self.queues = RxQueueTable(
                 config,
@@ -115,7 +117,7 @@ class Engine:
         *,
         accepting: bool,
         memory: Memory,
-        inbox: Inbox | None,
+        destinations: Destinations | None,
         trace: Trace | None,
         answers: Callable[[str], bool] | None,
     ) -> EndpointCore:
@@ -128,7 +130,7 @@ class Engine:
             accepting=accepting,
             trace=trace,
             memory=memory,
-            inbox=inbox,
+            destinations=destinations,
             security=self.trust.handshakes,
             read=lambda offset, length: self.queues.copy(offset, length=length),
             answers=None if answers is None else lambda address: answers(address[0]),

@@ -12,14 +12,14 @@ from collections.abc import Coroutine, Generator
 from typing import Any, Generic, Protocol, TypeVar
 
 
-class Closable(Protocol):
+class AsyncClosable(Protocol):
     """An endpoint or a peer."""
 
     async def close(self) -> None:
         """Close it."""
 
 
-Opened = TypeVar("Opened", bound=Closable)
+Opened = TypeVar("Opened", bound=AsyncClosable)
 
 
 class Opening(Coroutine[Any, Any, Opened], Generic[Opened]):

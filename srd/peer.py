@@ -27,7 +27,7 @@ from srd.request import Request
 from srd.secure.config import Identity
 from srd.send_memory import Sendable, in_place, send_memory
 from srd.stats import PeerStats, peer_stats
-from srd.streams.halves import Outgoing
+from srd.streams.halves import OutgoingFrame
 from srd.streams.table import READER_LIMIT_BYTES, ReaderWriter, Streams
 from srd.streams.wire import key as stream_key
 
@@ -92,7 +92,7 @@ class Peer:
     ) -> None:
         """`core`: None until `opened`, before which a peer can only be waited for: `attach`.
 
-        `key`: of what `post` sends, for another end whose engine has an `srd.proto.memory.Inbox`.
+        `key`: of what `post` sends, for another end whose engine has `srd.proto.memory.Destinations`.
         """
         self.number = number
         self.address: tuple[str, int] = address if len(address) == 2 else (host_text(address), address[1])
@@ -337,11 +337,6 @@ class Peer:
         self._engine.driver.flush()
 
     @property
-    def last_packet_at(self) -> float:
-        """When the last packet came of it, as a time of `time.monotonic()`."""
-        return self._core.last_packet_at
-
-    @property
     def window_bytes(self) -> float:
         """Congestion window: how much may be in flight now; 0 after the peer has ended."""
         return self._core.sender.controller.window_bytes
@@ -434,7 +429,7 @@ class Peer:
                 self._streams.on_peer_ended(self.error())
         return self._streams
 
-    def _post_of_stream(self, number: int, message: Outgoing) -> asyncio.Future[Status] | None:
+    def _post_of_stream(self, number: int, message: OutgoingFrame) -> asyncio.Future[Status] | None:
         if self.ended or self._inbox.closing:
             return None
         memory = in_place(message.payload)

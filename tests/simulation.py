@@ -24,7 +24,7 @@ from srd.proto.base.security import Security
 from srd.proto.config import ProtocolConfig
 from srd.proto.endpoint.core import EndpointCore
 from srd.proto.events import Completion, Event, Extent, MessageAborted, MessageReceived, PeerEnded, PeerOpened
-from srd.proto.memory import Inbox, Memory
+from srd.proto.memory import Destinations, Memory
 from srd.proto.trace import Trace
 from srd.proto.wire.control import Datagram
 from srd.proto.wire.data import (
@@ -123,7 +123,7 @@ class Network:
         region_bytes: int = 48 << 20,
         traces: Mapping[str, Trace] | None = None,
         security: Mapping[str, Security] | None = None,
-        inboxes: Mapping[str, Inbox] | None = None,
+        destinations: Mapping[str, Destinations] | None = None,
     ) -> None:
         self.now = 100.0
         self.accepts = True  # applications accept peers at once
@@ -144,7 +144,7 @@ class Network:
         self.config = config or ProtocolConfig()
         self.traces = traces or {}  # by node
         self.security = security or {}  # by node; without one its packets are plain text
-        self.inboxes = inboxes or {}  # by node; one without takes everything
+        self.destinations = destinations or {}  # by node; one without takes everything
         self.joins = False  # whether packets that arrive together are joined to segment trains (GRO)
         self.loses: Callable[[str, Packet], bool] | None = None  # which packets are lost, by source and packet
         self.carried: list[tuple[str, str, Packet]] = []  # source, target and packet of all that arrived
@@ -168,7 +168,7 @@ class Network:
             accepting=True,
             trace=self.traces.get(name),
             memory=keys,
-            inbox=self.inboxes.get(name),
+            destinations=self.destinations.get(name),
             security=self.security.get(name),
             read=lambda offset, length: landing[offset : offset + length].tobytes(),
         )

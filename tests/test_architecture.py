@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter, defaultdict
 from collections.abc import Collection
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -84,6 +85,18 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     "distributed": ("srd.dask", "srd.sim.experiments.sweep"),
     "dask": "srd.dask",
     "torch": ("srd.torch", "srd.examples.tensor_exchange"),
+}
+
+# Public classes whose name stands more than once in a top-level package, and why.
+SHARED_NAMES = {
+    "nitro_emu": {
+        "Context": "libibverbs' name (ibv_context), and pyverbs'",
+        "DeviceAttr": "EFA's name of a feature (EFA_ADMIN_DEVICE_ATTR), and pyverbs'",
+    },
+    "srd": dict.fromkeys(
+        ("MessageAborted", "MessageReceived", "PeerEnded", "PeerOpened", "WriteReceived"),
+        "an event of the core, and the record of a trace that is named for it",
+    ),
 }
 
 ERROR_ROOTS = {"srd": SrdError, "devmem": DevmemError, "nitro_emu": NitroError, "netns": LabError}
@@ -241,6 +254,22 @@ def test_errors_have_one_root_a_package() -> None:
         if not issubclass(kind, ERROR_ROOTS[module.split(".", maxsplit=1)[0]])
     ]
     assert not strangers
+
+
+def names_that_stand_twice() -> dict[str, set[str]]:
+    """Public classes that several modules of a top-level package define, by package."""
+    places: dict[str, Counter[str]] = defaultdict(Counter)
+    for path in ALL_SOURCES:
+        classes = {node.name for node in tree_of(path).body if isinstance(node, ast.ClassDef)}
+        places[path.relative_to(ROOT).parts[0]].update(name for name in classes if not name.startswith("_"))
+    return {package: {name for name, count in found.items() if count > 1} for package, found in places.items()}
+
+
+def test_one_name_is_one_class() -> None:
+    """In a top-level package; each exception has a reason, and none is left over."""
+    found = names_that_stand_twice()
+    del found["tests"]
+    assert found == {package: set(SHARED_NAMES.get(package, ())) for package in found}
 
 
 OUTLIVE = {"netns/pytest.py", "netns/backends/uml.py"}

@@ -46,7 +46,7 @@ class ExampleError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class TunnelHost:
     """A place where commands run."""
 
     prefix: tuple[str, ...] = ()
@@ -114,15 +114,15 @@ class Host:
             time.sleep(_POLL_S)
 
 
-HERE: Final = Host()
+HERE: Final = TunnelHost()
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
     """Where an example runs: its server's host and its client's."""
 
-    server: Host
-    client: Host
+    server: TunnelHost
+    client: TunnelHost
     address: str
     """The server's, by which the client reaches it: what lies between the two depends on it."""
 
@@ -180,7 +180,9 @@ def main(run: Run, *, summary: str) -> None:
         rows: list[Figures] = []
         for address in addresses:
             try:
-                found = run(Pair(Host(tuple(shlex.split(server))), Host(tuple(shlex.split(client))), address))
+                found = run(
+                    Pair(TunnelHost(tuple(shlex.split(server))), TunnelHost(tuple(shlex.split(client))), address)
+                )
             except ExampleError as error:
                 click.echo(f"{address}: {error}", err=True)
                 sys.exit(1)

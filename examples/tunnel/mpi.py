@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from examples.tunnel.hosts import Figures, Host, Pair, main, require
+from examples.tunnel.hosts import Figures, Pair, TunnelHost, main, require
 
 SIZES: Final = (8, 1024, 65_536, 1_048_576)
 CALLS: Final = 20
@@ -53,7 +53,7 @@ def run(pair: Pair, *, sizes: Sequence[int] = SIZES, calls: int = CALLS) -> list
     return _rows([json.loads(line) for line in output.splitlines() if line.startswith("{")], sizes=sizes)
 
 
-def route_towards(address: str, *, host: Host) -> tuple[str, str]:
+def route_towards(address: str, *, host: TunnelHost) -> tuple[str, str]:
     """Return a host's own address towards another, and what MPI calls the network: CIDR, or the interface."""
     (route,) = json.loads(host.run("ip", "-json", "route", "get", address))
     (interface,) = json.loads(host.run("ip", "-json", "-4", "address", "show", "dev", route["dev"]))

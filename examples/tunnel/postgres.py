@@ -40,7 +40,7 @@ seq 1 "$1" | awk '{ printf "%d\\t%s-%d\\n", $1, "a row of some length, which is 
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class PostgresClient:
     """What programs of PostgreSQL's need on the client's host."""
 
     pair: Pair
@@ -67,11 +67,11 @@ def run(pair: Pair, *, transactions: int = TRANSACTIONS, rows: int = ROWS) -> li
         settings = [word for each in _SETTINGS for word in ("-c", each)]
         postgres = ("postgres", "-D", f"{there}/data", "-h", pair.address, "-p", str(PORT), *settings)
         with server.serving("sh", "-euc", f'{_PATH}{_AS_USER}exec "$@"', "sh", *postgres, port=PORT, end_by="INT"):
-            connected = Client(pair, here)
+            connected = PostgresClient(pair, here)
             return [_pgbench(connected, transactions=transactions), *_copy(connected, rows=rows)]
 
 
-def _pgbench(client: Client, *, transactions: int) -> Figures:
+def _pgbench(client: PostgresClient, *, transactions: int) -> Figures:
     client.run("pgbench", "-i", "-q", "-s", "1")
     report = client.run("pgbench", "-c", str(CLIENTS), "-t", str(transactions // CLIENTS), "-n")
     done = int(_found(r"transactions actually processed: (\d+)/", report))
@@ -84,7 +84,7 @@ def _pgbench(client: Client, *, transactions: int) -> Figures:
     return {"test": "transactions", "count": done, "per_s": float(per_s), "ms_each": float(ms_each)}
 
 
-def _copy(client: Client, *, rows: int) -> list[Figures]:
+def _copy(client: PostgresClient, *, rows: int) -> list[Figures]:
     sent, back = f"{client.directory}/sent", f"{client.directory}/back"
     client.pair.client.shell(_ROWS, str(rows), sent)
     client.psql("CREATE TABLE copied (number int, words text)")
@@ -97,7 +97,7 @@ def _copy(client: Client, *, rows: int) -> list[Figures]:
     return found
 
 
-def _copied(test: str, *, command: str, client: Client, rows: int) -> Figures:
+def _copied(test: str, *, command: str, client: PostgresClient, rows: int) -> Figures:
     began_at = time.monotonic()
     client.psql(command)
     seconds = time.monotonic() - began_at

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from examples.tunnel.hosts import Figures, Host, Pair, main, require
+from examples.tunnel.hosts import Figures, Pair, TunnelHost, main, require
 
 PORT: Final = 2222
 FILES: Final = 20
@@ -76,7 +76,7 @@ def run(pair: Pair, *, files: int = FILES, total_bytes: int = TOTAL_BYTES) -> li
     ]
 
 
-def _rsync(client: Host, *, source: str, target: str, ssh: str) -> float:
+def _rsync(client: TunnelHost, *, source: str, target: str, ssh: str) -> float:
     """Copy; return the seconds that it took, the connection's start included."""
     began_at = time.monotonic()
     client.run("rsync", "--recursive", "--whole-file", "--rsh", ssh, source, target)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from examples.tunnel.hosts import Figures, Host, Pair, main, require
+from examples.tunnel.hosts import Figures, Pair, TunnelHost, main, require
 
 PORT: Final = 8080
 OBJECTS: Final = 10_000
@@ -65,7 +65,7 @@ def run(pair: Pair, *, objects: int = OBJECTS, programs: Sequence[str] = SERVERS
         return found
 
 
-def _fetch(client: Host, *, host: str, name: str, objects: int, digests: str) -> Figures:
+def _fetch(client: TunnelHost, *, host: str, name: str, objects: int, digests: str) -> Figures:
     with client.directory() as directory:
         url = f"http://{host}:{PORT}/[0-{objects - 1}]"
         options = ("--parallel", "--parallel-max", str(PARALLEL), "--silent", "--show-error", "--fail")

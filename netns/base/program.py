@@ -54,7 +54,7 @@ def legend(command: click.Command) -> str:
     return "\n\n".join(text for name, text in LEGEND.items() if name in names)
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """Commands; the help of each says how the amounts that it takes are written."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -123,7 +123,7 @@ class ProgramCommand(click.Command):
         return status
 
 
-class Program(ProgramCommand, Group):
+class Program(ProgramCommand, CommandGroup):
     """A program of several commands: click's own, and those of `commands_at`, name -> MODULE:OBJECT."""
 
     def __init__(self, *args: Any, commands_at: Mapping[str, str] | None = None, **kwargs: Any) -> None:

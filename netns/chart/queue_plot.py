@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from netns.governance.simulate import Result
+from netns.governance.simulate import GovernanceResult
 
 mpl.use("agg")
 
@@ -18,7 +18,7 @@ COLOURS: Final = ("#1f4e79", "#2e9cca", "#b5651d", "#c9a227")
 _PAGE_INCHES: Final = (11.0, 7.0)
 
 
-def plot(results: Sequence[Result], path: Path) -> None:
+def plot(results: Sequence[GovernanceResult], path: Path) -> None:
     """Write the page. Raises OSError, or ValueError for a kind of file that matplotlib does not write."""
     figure = Figure(figsize=_PAGE_INCHES, layout="constrained")
     axes = figure.subplots(2, 3)
@@ -42,13 +42,13 @@ def plot(results: Sequence[Result], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _name(result: Result) -> str:
+def _name(result: GovernanceResult) -> str:
     return "\n".join(
         f"{word} {'on' if on else 'off'}" for word, on in (("quota", result.governance), ("topology", result.topology))
     )
 
 
-def _waits(axis: Axes, results: Sequence[Result]) -> None:
+def _waits(axis: Axes, results: Sequence[GovernanceResult]) -> None:
     axis.set_title("Jobs that waited longer (%), by minutes", fontsize=10)
     for result, colour in zip(results, COLOURS, strict=False):
         waits = sorted(wait / 60 for wait in result.waits_s)
@@ -58,7 +58,7 @@ def _waits(axis: Axes, results: Sequence[Result]) -> None:
     axis.legend(fontsize=7)
 
 
-def _teams(axis: Axes, results: Sequence[Result]) -> None:
+def _teams(axis: Axes, results: Sequence[GovernanceResult]) -> None:
     for result, colour in zip(results, COLOURS, strict=False):
         means = sorted(sum(waits) / len(waits) / 60 for waits in result.team_waits_s.values())
         axis.plot(range(1, len(means) + 1), means, marker="o", markersize=3, color=colour)

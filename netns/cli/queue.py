@@ -14,7 +14,7 @@ import click
 from netns.backends.choice import require_root
 from netns.base.options import Duration, json_lines_option, json_option
 from netns.base.output import emit, print_json
-from netns.base.program import Group
+from netns.base.program import CommandGroup
 from netns.base.tables import print_table, table
 from netns.children import Output
 from netns.cli.commands import LAB_OPTION, lab_named
@@ -25,7 +25,7 @@ from netns.governance.cluster import Cluster
 from netns.governance.dispatch import GRACE_S, Dispatcher
 from netns.governance.kueue_file import cluster_of, read_cluster
 from netns.governance.model import FlavorResource
-from netns.governance.store import Row, Store
+from netns.governance.store import JobRow, JobStore
 from netns.inventory.fabric_layers import nodes_of
 from netns.placement.job import read_job
 from netns.signals import signals_raise
@@ -43,7 +43,7 @@ state_option = click.option(
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def queue() -> None:
     """Queue jobs: teams lend and borrow quota, and the more important job goes first.
 
@@ -55,8 +55,8 @@ def queue() -> None:
     """  # noqa: D301 - \b is click's mark for "do not rewrap"
 
 
-def _store(path: Path) -> Store:
-    return Store(path.expanduser())
+def _store(path: Path) -> JobStore:
+    return JobStore(path.expanduser())
 
 
 @queue.command()
@@ -83,7 +83,7 @@ def submit(*, job_file: str, local: str | None, priority_class: str, as_json: bo
     click.echo(f"job {number} {job.name}: waits in {key}")
 
 
-def _cluster(store: Store) -> Cluster | None:
+def _cluster(store: JobStore) -> Cluster | None:
     """Return the queues that the last `run` was given; None before the first."""
     found = None
     for content in store.cluster().values():
@@ -139,7 +139,7 @@ def ls(*, ended: bool, as_json: bool, path: Path) -> None:
     print_table(shown)
 
 
-def _data(row: Row) -> dict[str, Any]:
+def _data(row: JobRow) -> dict[str, Any]:
     return {
         "id": row.id,
         "name": row.name,
@@ -169,7 +169,7 @@ def why(*, job: str, as_json: bool, path: Path) -> None:
     click.echo(_why(row))
 
 
-def _why(row: Row) -> str:
+def _why(row: JobRow) -> str:
     match row.phase:
         case "pending" if row.reason:
             return f"{row.name}: {row.reason}" + (f": {row.message}" if row.message else "")
@@ -247,7 +247,7 @@ def status(*, as_json: bool, path: Path) -> None:
 
 
 def _queues(
-    cluster: Cluster, rows: Sequence[Row], drained: set[str], used_by: Mapping[int, Mapping[FlavorResource, int]]
+    cluster: Cluster, rows: Sequence[JobRow], drained: set[str], used_by: Mapping[int, Mapping[FlavorResource, int]]
 ) -> list[dict[str, Any]]:
     """Return a line for each queue, flavor and resource."""
     of_local = {each.key: each.cluster_queue for each in cluster.local_queues}
@@ -303,7 +303,7 @@ def run(
     cluster = read_cluster(paths)
     lab = lab_named(name)
 
-    def command(row: Row, hosts: Sequence[str]) -> list[str]:
+    def command(row: JobRow, hosts: Sequence[str]) -> list[str]:
         file = str(store.directory(row) / "job.yaml")
         return [sys.executable, "-m", "netns", "run", file, "--lab", lab.name, "--hosts", ",".join(hosts)]
 

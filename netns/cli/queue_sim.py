@@ -13,7 +13,7 @@ from netns.base.output import print_json
 from netns.base.percentile import percentile
 from netns.base.tables import print_table, table
 from netns.errors import LabError
-from netns.governance.simulate import NODE_GPUS, Result, Simulation
+from netns.governance.simulate import NODE_GPUS, GovernanceResult, GovernanceSimulation
 from netns.governance.trace import SHAPES, TraceJob, generated, read_trace
 
 RUNS: Final = ((True, True), (True, False), (False, True), (False, False))
@@ -92,11 +92,11 @@ def sim(
     click.echo(f"{len(played)} jobs on {nodes} nodes, four times, in {time.monotonic() - started_at:.1f} s")
 
 
-def _run(trace: list[TraceJob], nodes: int, *, governance: bool, topology: bool, seed: int) -> Result:
-    return Simulation(trace, nodes=nodes, governance=governance, topology=topology, seed=seed).run()
+def _run(trace: list[TraceJob], nodes: int, *, governance: bool, topology: bool, seed: int) -> GovernanceResult:
+    return GovernanceSimulation(trace, nodes=nodes, governance=governance, topology=topology, seed=seed).run()
 
 
-def figures(result: Result) -> dict[str, Any]:
+def figures(result: GovernanceResult) -> dict[str, Any]:
     """Return the figures of a run for JSON."""
     waits = sorted(result.waits_s) or [0.0]
     return {
@@ -113,7 +113,7 @@ def figures(result: Result) -> dict[str, Any]:
     }
 
 
-def _plot(results: list[Result], path: Path) -> None:
+def _plot(results: list[GovernanceResult], path: Path) -> None:
     try:
         from netns.chart.queue_plot import plot  # noqa: PLC0415 - matplotlib is optional, and slow to load
     except ModuleNotFoundError as error:

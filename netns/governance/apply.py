@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from netns.governance.cycle import Outcome, cycle
-from netns.governance.model import Condition, Workload
+from netns.governance.cycle import CycleOutcome, cycle
+from netns.governance.model import Workload, WorkloadCondition
 from netns.governance.settings import PodsReady
 from netns.governance.state import State
 
 
-def apply(state: State, outcome: Outcome, *, now: float) -> None:
+def apply(state: State, outcome: CycleOutcome, *, now: float) -> None:
     """Reserve quota, mark victims, requeue the rest. Victims keep their quota until `gone`."""
     for waiting in outcome.waiting:
         workload = state.workloads[waiting.workload]
         workload.tried = waiting.tried
-        workload.conditions["QuotaReserved"] = Condition(status=False, reason=waiting.reason, at=now)
+        workload.conditions["QuotaReserved"] = WorkloadCondition(status=False, reason=waiting.reason, at=now)
         queue = state.queue_of(workload)
         if queue is not None:
             state.lines[queue.name].requeue(workload, waiting.requeue, now=now)
@@ -22,17 +22,17 @@ def apply(state: State, outcome: Outcome, *, now: float) -> None:
         state.reserve(workload, admitted.admission, now=now)
         needed = state.queues[admitted.admission.cluster_queue].checks
         if all(workload.checks.get(check) == "Ready" for check in needed):
-            workload.conditions["Admitted"] = Condition(status=True, reason="Admitted", at=now)
+            workload.conditions["Admitted"] = WorkloadCondition(status=True, reason="Admitted", at=now)
     for preempted in outcome.preempted:
         victim = state.workloads[preempted.workload]
         evict(state, victim, "Preempted", now=now)
-        victim.conditions["Preempted"] = Condition(status=True, reason=preempted.reason, at=now)
+        victim.conditions["Preempted"] = WorkloadCondition(status=True, reason=preempted.reason, at=now)
     state.cycles += 1
 
 
 def evict(state: State, workload: Workload, reason: str, *, now: float) -> None:
     """Ask a workload to stop. It holds its quota until `gone`."""
-    workload.conditions["Evicted"] = Condition(status=True, reason=reason, at=now)
+    workload.conditions["Evicted"] = WorkloadCondition(status=True, reason=reason, at=now)
     if workload.admission is not None:
         state.reorder(workload.admission.cluster_queue)
 
@@ -80,7 +80,7 @@ def _is_late(workload: Workload, ready: PodsReady, now: float) -> bool:
     return now - admitted.at >= ready.timeout_s
 
 
-def settle(state: State, *, now: float) -> list[Outcome]:
+def settle(state: State, *, now: float) -> list[CycleOutcome]:
     """Run cycles until nobody is admitted or preempted and no head gives way to the next; return what they decided."""
     outcomes = []
     while True:

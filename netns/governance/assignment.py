@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from netns.governance.facts import Fact
 from netns.governance.model import Admission, Fungibility, PodSet, PodSetAdmission, Quantities, Tried, plus
-from netns.placement.model import Assignment as Domains
+from netns.placement.model import TopologyAssignment as Domains
 
 
 class Mode(IntEnum):
@@ -121,7 +121,7 @@ class PodSetAssignment:
 
 
 @dataclass(slots=True)
-class Assignment:
+class FlavorAssignment:
     """What a workload could get."""
 
     podsets: list[PodSetAssignment] = field(default_factory=list)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from netns.governance.model import ClusterQueue, FlavorResource, Quantities, Workload
 from netns.governance.order import priority_of, timestamp
-from netns.governance.quota import Node, fit_in_total
+from netns.governance.quota import QuotaNode, fit_in_total
 from netns.governance.settings import Settings
 from netns.governance.state import Amounts, State, Users
 
@@ -35,7 +35,7 @@ class Candidate:
     kind: str
     """own, above (advantage), level (only if the preemptor ends up not borrowing), level_borrowing."""
 
-    common: Node | None = None
+    common: QuotaNode | None = None
     """The lowest cohort that has both."""
 
     @property
@@ -82,7 +82,7 @@ def candidate_key(own_queue: str, settings: Settings, *, now: float, local_usage
     return cmp_to_key(compare)
 
 
-class Held:
+class QuotaHolders:
     """The workloads that hold quota, by queue and by what they use, in the order of preemption. For one cycle.
 
     A state keeps what is known of a queue until a workload there gets or loses its quota, or is evicted; not with
@@ -164,7 +164,7 @@ class _Source:
     parts: tuple[list[Workload], list[Workload]]
     """Those that are evicted already, and the rest."""
 
-    common: Node | None
+    common: QuotaNode | None
 
 
 class Candidates:
@@ -172,7 +172,7 @@ class Candidates:
 
     def __init__(
         self,
-        held: Held,
+        held: QuotaHolders,
         preemptor: Workload,
         queue: ClusterQueue,
         contested: frozenset[FlavorResource],
@@ -210,7 +210,7 @@ class Candidates:
         if node.parent is None or rules.reclaim == "Never":
             return
         advantage, rest = fit_in_total(node, need)
-        seen: Node = node
+        seen: QuotaNode = node
         for cohort in node.above():
             for other in _borrowers(cohort, seen, self._contested):
                 found = self._held.of_policy(self._preemptor, other.name, rules.reclaim, self._contested)
@@ -227,7 +227,7 @@ class Candidates:
         return "level" if rules.threshold is not None and theirs > rules.threshold else "level_borrowing"
 
 
-def _borrowers(cohort: Node, seen: Node, contested: Collection[FlavorResource]) -> Iterable[Node]:
+def _borrowers(cohort: QuotaNode, seen: QuotaNode, contested: Collection[FlavorResource]) -> Iterable[QuotaNode]:
     """Yield the queues below a cohort, without the part seen, that borrow; and so do all cohorts between."""
     for child in cohort.children:
         if child is seen or child.within(contested):

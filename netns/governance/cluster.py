@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from netns.governance.model import ClusterQueue, Cohort, Flavor, LocalQueue
+from netns.governance.model import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
 from netns.governance.room import Room
 from netns.governance.settings import Settings
 from netns.governance.state import State
 from netns.inventory.layers import levels_of
 from netns.inventory.nodes import Node
-from netns.placement.model import Flavor as Nodes
+from netns.placement.model import TopologyFlavor as Nodes
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """All of it. `|` joins two."""
 
-    flavors: tuple[Flavor, ...] = ()
+    flavors: tuple[ResourceFlavor, ...] = ()
     queues: tuple[ClusterQueue, ...] = ()
     cohorts: tuple[Cohort, ...] = ()
     local_queues: tuple[LocalQueue, ...] = ()
@@ -53,7 +53,7 @@ class Cluster:
             levels = self.topologies.get(flavor.topology or "") or levels_of(nodes)
             chosen = Nodes(flavor.topology or "nodes", labels, flavor.tolerations)
             rooms[flavor.name] = Room(nodes, levels=levels, flavor=chosen)
-            flavors[index] = Flavor(flavor.name, flavor.node_labels, flavor.taints, flavor.tolerations, "nodes")
+            flavors[index] = ResourceFlavor(flavor.name, flavor.node_labels, flavor.taints, flavor.tolerations, "nodes")
         return State(
             self.settings,
             flavors=flavors,

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from netns.governance.assignment import Assignment, Mode
-from netns.governance.entries import Entry, in_order
+from netns.governance.assignment import FlavorAssignment, Mode
+from netns.governance.entries import QueueHead, in_order
 from netns.governance.facts import (
     MISCONFIGURED,
     PENDING,
@@ -24,9 +24,9 @@ from netns.governance.flavors import Nominated, Search, still_valid
 from netns.governance.model import Admission, ClusterQueue, Quantities, Tried, Workload, minus, plus
 from netns.governance.partial import largest_counts
 from netns.governance.preemption import Preemptor
-from netns.governance.quota import Node
+from netns.governance.quota import QuotaNode
 from netns.governance.state import State
-from netns.governance.targets import Target
+from netns.governance.targets import PreemptionTarget
 from netns.governance.topology import fits_by_topology, place
 
 
@@ -52,7 +52,7 @@ class Preempted:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingHead:
     """A head goes on waiting."""
 
     workload: str
@@ -71,12 +71,12 @@ class Waiting:
 
 
 @dataclass(slots=True)
-class Outcome:
+class CycleOutcome:
     """What one cycle has decided."""
 
     admitted: list[Admitted] = field(default_factory=list)
     preempted: list[Preempted] = field(default_factory=list)
-    waiting: list[Waiting] = field(default_factory=list)
+    waiting: list[WaitingHead] = field(default_factory=list)
     skipped: dict[str, int] = field(default_factory=dict)
     """By queue, preemptions that were not issued as others came first."""
 
@@ -86,7 +86,7 @@ class Outcome:
         return bool(self.admitted or self.preempted)
 
 
-def cycle(state: State, *, now: float) -> Outcome:
+def cycle(state: State, *, now: float) -> CycleOutcome:
     """Return what is decided for the heads of all active queues. The state is left as it was."""
     run = _Cycle(state, now)
     entries = run.nominate()
@@ -96,7 +96,7 @@ def cycle(state: State, *, now: float) -> Outcome:
     return run.outcome
 
 
-def reserved_amounts(made: Assignment, node: Node) -> Quantities:
+def reserved_amounts(made: FlavorAssignment, node: QuotaNode) -> Quantities:
     """Return what is booked for a workload that must preempt and cannot, so that a lower one does not slip in."""
     if made.mode != Mode.PREEMPT:
         return dict(made.usage)
@@ -119,16 +119,16 @@ _DEFERRED = (
 class _Cycle:
     def __init__(self, state: State, now: float) -> None:
         self.state, self.now = state, now
-        self.outcome = Outcome()
+        self.outcome = CycleOutcome()
         self._preemptor = Preemptor(state, now)
         self._claimed: dict[str, Workload] = {}
         """The victims of this cycle."""
-        self._booked: list[tuple[Node, Quantities]] = []
+        self._booked: list[tuple[QuotaNode, Quantities]] = []
         self._placed: list[tuple[Workload, Admission]] = []
         ready = state.settings.pods_ready
         self._blocked = ready is not None and ready.block_admission and _some_not_ready(state)
 
-    def nominate(self) -> list[Entry]:
+    def nominate(self) -> list[QueueHead]:
         """Return the heads with what each could get alone; those that are refused wait."""
         state, entries = self.state, []
         for name, line in state.lines.items():
@@ -142,12 +142,12 @@ class _Cycle:
                 self.outcome.waiting.append(refused)
                 continue
             last = head.tried if head.tried is not None and still_valid(head.tried, state, head) else None
-            entry = Entry(head, queue, preemptor=line.preemptor == head.key)
+            entry = QueueHead(head, queue, preemptor=line.preemptor == head.key)
             entry.made, entry.targets = self._assign(entry, last=last)
             entries.append(entry)
         return entries
 
-    def process(self, entry: Entry) -> None:
+    def process(self, entry: QueueHead) -> None:
         """Decide about one head, with what has been booked so far."""
         fits = self._fits(entry)
         overlap = any(each.workload.key in self._claimed for each in entry.targets)
@@ -184,17 +184,17 @@ class _Cycle:
                 self.state.occupy(workload, admission, sign=-1)
 
     def _assign(
-        self, entry: Entry, *, last: Tried | None = None, nominated: Nominated | None = None
-    ) -> tuple[Assignment, list[Target]]:
+        self, entry: QueueHead, *, last: Tried | None = None, nominated: Nominated | None = None
+    ) -> tuple[FlavorAssignment, list[PreemptionTarget]]:
         """Return what a workload could get, whole or partially, and who would have to go."""
         state, workload, queue = self.state, entry.workload, entry.queue
         search = Search(state, workload, queue, self._preemptor, nominated, last)
 
-        def attempt(counts: list[int] | None) -> tuple[Assignment, list[Target]]:
+        def attempt(counts: list[int] | None) -> tuple[FlavorAssignment, list[PreemptionTarget]]:
             made = search.assign(counts)
             return made, self._preemptor.targets(workload, queue, made) if made.mode == Mode.PREEMPT else []
 
-        def reduced(counts: list[int]) -> tuple[Assignment, list[Target]] | None:
+        def reduced(counts: list[int]) -> tuple[FlavorAssignment, list[PreemptionTarget]] | None:
             found = attempt(counts)
             return found if found[1] or found[0].mode == Mode.FIT else None
 
@@ -206,7 +206,7 @@ class _Cycle:
                 place(state, queue, made, empty=not targets)
         return made, targets
 
-    def _reconsider(self, entry: Entry, *, without_claimed: bool) -> bool:
+    def _reconsider(self, entry: QueueHead, *, without_claimed: bool) -> bool:
         """Assign anew, of the nominated flavors alone; return whether it fits."""
         nominated = entry.made.flavors()
         with self.state.without(self._claimed.values() if without_claimed else ()):
@@ -216,21 +216,21 @@ class _Cycle:
             entry.made.forced = Mode.DEFERRED
         return self._fits(entry)
 
-    def _fits(self, entry: Entry) -> bool:
+    def _fits(self, entry: QueueHead) -> bool:
         """Return whether quota and places suffice once all victims, its own included, are gone."""
         node = self.state.nodes[entry.queue.name]
         gone = {**self._claimed, **{each.workload.key: each.workload for each in entry.targets}}
         with self.state.without(gone.values()):
             return node.fits(entry.made.usage) and self._has_place(entry)
 
-    def _lost_its_place(self, entry: Entry) -> bool:
+    def _lost_its_place(self, entry: QueueHead) -> bool:
         if not self.state.rooms or entry.made.mode == Mode.NO_FIT:
             return False
         gone = {**self._claimed, **{each.workload.key: each.workload for each in entry.targets}}
         with self.state.without(gone.values()):
             return self.state.nodes[entry.queue.name].fits(entry.made.usage) and not self._has_place(entry)
 
-    def _has_place(self, entry: Entry) -> bool:
+    def _has_place(self, entry: QueueHead) -> bool:
         """Return whether the nodes of its placement have the room, or no placement is asked for."""
         if not self._placed or all(each.topology is None for each in entry.made.podsets):
             return True
@@ -239,7 +239,7 @@ class _Cycle:
         place(self.state, entry.queue, entry.made, empty=False)
         return True
 
-    def _accept(self, entry: Entry, mode: Mode) -> None:
+    def _accept(self, entry: QueueHead, mode: Mode) -> None:
         workload, queue = entry.workload, entry.queue
         if mode == Mode.FIT and self._blocked:
             blocked = "waiting for all admitted workloads to be in PodsReady condition"
@@ -260,7 +260,7 @@ class _Cycle:
         ready = self.state.settings.pods_ready
         self._blocked = ready is not None and ready.block_admission
 
-    def _book(self, entry: Entry, amounts: Quantities) -> None:
+    def _book(self, entry: QueueHead, amounts: Quantities) -> None:
         node = self.state.nodes[entry.queue.name]
         node.add_all(amounts)
         self._booked.append((node, dict(amounts)))
@@ -269,9 +269,9 @@ class _Cycle:
             self.state.occupy(entry.workload, admission, sign=1)
             self._placed.append((entry.workload, admission))
 
-    def _skip(self, entry: Entry, mode: Mode, text: str | None) -> None:
+    def _skip(self, entry: QueueHead, mode: Mode, text: str | None) -> None:
         self.outcome.waiting.append(
-            Waiting(
+            WaitingHead(
                 entry.workload.key,
                 WAITING_FOR_QUOTA,
                 f"Workload has {text}" if text else "Workload no longer fits after processing another workload",
@@ -283,17 +283,17 @@ class _Cycle:
             self.outcome.skipped[entry.queue.name] = self.outcome.skipped.get(entry.queue.name, 0) + 1
 
     def _wait(
-        self, entry: Entry, reason: str, requeue: str, *, text: str | None = None, tried: Tried | None = None
+        self, entry: QueueHead, reason: str, requeue: str, *, text: str | None = None, tried: Tried | None = None
     ) -> None:
         message = entry.made.message if text is None else text
         facts = {} if entry.made.mode == Mode.DEFERRED else entry.made.facts()
-        self.outcome.waiting.append(Waiting(entry.workload.key, reason, message, requeue, facts, tried))
+        self.outcome.waiting.append(WaitingHead(entry.workload.key, reason, message, requeue, facts, tried))
 
 
-def _refused(state: State, queue: ClusterQueue, workload: Workload) -> Waiting | None:
+def _refused(state: State, queue: ClusterQueue, workload: Workload) -> WaitingHead | None:
     """Return why a head is not even nominated."""
     if any(each in ("Retry", "Rejected") for each in workload.checks.values()):
-        return Waiting(workload.key, PENDING_EVALUATION, "The workload has failed admission checks", "Generic")
+        return WaitingHead(workload.key, PENDING_EVALUATION, "The workload has failed admission checks", "Generic")
     above = [
         f"podset {podset.name}: requests of {resource} must not exceed its limits"
         for podset in workload.podsets
@@ -302,9 +302,9 @@ def _refused(state: State, queue: ClusterQueue, workload: Workload) -> Waiting |
     ]
     if not state.admits_namespace(queue, workload):
         text = "Workload namespace doesn't match ClusterQueue selector"
-        return Waiting(workload.key, MISCONFIGURED, text, "NamespaceMismatch")
+        return WaitingHead(workload.key, MISCONFIGURED, text, "NamespaceMismatch")
     if above:
-        return Waiting(workload.key, MISCONFIGURED, f"resources validation failed: {above[0]}", "Generic")
+        return WaitingHead(workload.key, MISCONFIGURED, f"resources validation failed: {above[0]}", "Generic")
     return None
 
 

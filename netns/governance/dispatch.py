@@ -19,8 +19,8 @@ from netns.children import Child, Children, Output
 from netns.governance.apply import evict, gone, settle
 from netns.governance.cluster import Cluster
 from netns.governance.jobs import hosts_of, workload_of
-from netns.governance.model import Condition
-from netns.governance.store import Row, Store
+from netns.governance.model import WorkloadCondition
+from netns.governance.store import JobRow, JobStore
 from netns.inventory.nodes import Node
 
 GRACE_S: Final = 5.0
@@ -28,16 +28,16 @@ GRACE_S: Final = 5.0
 POLL_S: Final = 0.2
 """Between looks at the store: what `submit` and `cancel` have changed."""
 
-Command = Callable[[Row, Sequence[str]], Sequence[str]]
+Command = Callable[[JobRow, Sequence[str]], Sequence[str]]
 """The command of a job on hosts."""
 Tell = Callable[[str], None]
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class Running(Child):
+class RunningJob(Child):
     """The process of a job."""
 
-    row: Row
+    row: JobRow
     kill_at: float | None = None
     """When a process that was asked to end is killed; None: it was not asked."""
 
@@ -47,7 +47,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        store: Store,
+        store: JobStore,
         cluster: Cluster,
         nodes: Sequence[Node],
         *,
@@ -59,11 +59,11 @@ class Dispatcher:
         self._store, self._command, self._tell, self._grace_s = store, command, tell, grace_s
         self._priorities = cluster.priorities
         self.state = cluster.state(nodes)
-        self.children: Children[Running] = Children(
+        self.children: Children[RunningJob] = Children(
             lambda child, stream, line: on_line(child.row.name, stream, line), grace_s=grace_s
         )
-        self._running: dict[str, Running] = {}
-        self._rows: dict[str, Row] = {}
+        self._running: dict[str, RunningJob] = {}
+        self._rows: dict[str, JobRow] = {}
         again = store.recover(now=time.time())
         if again:
             tell(f"{again} jobs that ran when the last server ended wait again")
@@ -136,8 +136,8 @@ class Dispatcher:
         directory = self._store.directory(row)
         environment = os.environ | {"CHECKPOINT_DIR": str(directory), "RESTART_COUNT": str(restarts)}
         command = self._command(row, hosts)
-        self._running[key] = self.children.spawn(command, become=partial(Running, row=row), env=environment)
-        workload.conditions["PodsReady"] = Condition(status=True, reason="Started", at=now)
+        self._running[key] = self.children.spawn(command, become=partial(RunningJob, row=row), env=environment)
+        workload.conditions["PodsReady"] = WorkloadCondition(status=True, reason="Started", at=now)
         self._tell(f"{row.name}: {'resumes' if restarts else 'starts'} on {', '.join(hosts) or 'this host'}")
 
     def _stop(self, key: str, now: float) -> None:
@@ -154,7 +154,7 @@ class Dispatcher:
             if child.kill_at is not None and child.status is None and time.monotonic() >= child.kill_at:
                 child.signal(signal.SIGKILL)
 
-    def _ended(self, key: str, child: Running, now: float) -> None:
+    def _ended(self, key: str, child: RunningJob, now: float) -> None:
         del self._running[key]
         row, workload = child.row, self.state.workloads[key]
         cancelled = self._store.find(str(row.id)).cancelled

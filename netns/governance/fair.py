@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from netns.governance.candidates import FAIR_SHARING, IN_QUEUE, RECLAMATION, Held, candidate_key
+from netns.governance.candidates import FAIR_SHARING, IN_QUEUE, RECLAMATION, QuotaHolders, candidate_key
 from netns.governance.model import ClusterQueue, FlavorResource, Quantities, Workload
-from netns.governance.quota import Node
+from netns.governance.quota import QuotaNode
 from netns.governance.settings import BOTH_STRATEGIES, FINAL_SHARE
 from netns.governance.share import NOTHING, Share, share_of
 from netns.governance.state import Amounts, State
-from netns.governance.targets import Target, fill_back, put_back
+from netns.governance.targets import PreemptionTarget, fill_back, put_back
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class TargetQueues:
     """Whom to take from next: from the root down, the child with the highest share; a cohort on ties with a queue."""
 
     state: State
-    own: Node
+    own: QuotaNode
     candidates: dict[str, list[Workload]]
     """By queue, in order."""
 
@@ -34,7 +34,7 @@ class TargetQueues:
     """Cohorts without anything left."""
 
     @classmethod
-    def of(cls, state: State, own: Node, workloads: Sequence[Workload], *, now: float) -> TargetQueues:
+    def of(cls, state: State, own: QuotaNode, workloads: Sequence[Workload], *, now: float) -> TargetQueues:
         """Group candidates by their queues."""
         found: dict[str, list[Workload]] = {}
         for each in workloads:
@@ -42,7 +42,7 @@ class TargetQueues:
             found.setdefault(each.admission.cluster_queue, []).append(each)
         return cls(state, own, found, now)
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[QuotaNode]:
         if self.own.parent is None:
             while self.own.name not in self.dropped and self.candidates.get(self.own.name):
                 yield self.own
@@ -53,15 +53,15 @@ class TargetQueues:
             if found is not None:
                 yield found
 
-    def pop(self, queue: Node) -> Workload:
+    def pop(self, queue: QuotaNode) -> Workload:
         """Return a queue's first candidate, which then is none any more."""
         return self.candidates[queue.name].pop(0)
 
-    def drop(self, queue: Node) -> None:
+    def drop(self, queue: QuotaNode) -> None:
         """Look at a queue no more."""
         self.dropped.add(queue.name)
 
-    def common(self, queue: Node) -> tuple[Node, Node]:
+    def common(self, queue: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
         """Return the preemptor's and the target's subtrees just below the lowest cohort that has both."""
         mine = {id(cohort) for cohort in self.own.above()}
         theirs = queue
@@ -74,9 +74,9 @@ class TargetQueues:
             own = own.parent
         return own, theirs
 
-    def _next(self, cohort: Node) -> Node | None:
+    def _next(self, cohort: QuotaNode) -> QuotaNode | None:
         queue, queue_share = self._highest_queue(cohort)
-        below: Node | None = None
+        below: QuotaNode | None = None
         below_share = NOTHING
         on_path = {id(each) for each in self.own.above()}
         for child in cohort.children:
@@ -94,8 +94,8 @@ class TargetQueues:
             return self._next(below)
         return queue
 
-    def _highest_queue(self, cohort: Node) -> tuple[Node | None, Share]:
-        best: Node | None = None
+    def _highest_queue(self, cohort: QuotaNode) -> tuple[QuotaNode | None, Share]:
+        best: QuotaNode | None = None
         best_share = NOTHING
         key = candidate_key(self.own.name, self.state.settings, now=self.now, local_usage=False)
         for child in cohort.children:
@@ -117,13 +117,13 @@ class TargetQueues:
 class _Search:
     """The search for the targets of one workload."""
 
-    held: Held
-    node: Node
+    held: QuotaHolders
+    node: QuotaNode
     contested: frozenset[FlavorResource]
     need: Quantities
     placed: Callable[[], bool]
     now: float
-    targets: list[Target] = field(default_factory=list)
+    targets: list[PreemptionTarget] = field(default_factory=list)
     failed: dict[str, list[Workload]] = field(default_factory=dict)
     """By queue, candidates that the first strategy did not let go."""
 
@@ -142,7 +142,7 @@ class _Search:
     def remove(self, workload: Workload, reason: str) -> bool:
         """Make a workload a target; return whether it is enough."""
         self.state.take(workload)
-        self.targets.append(Target(workload, reason))
+        self.targets.append(PreemptionTarget(workload, reason))
         return self.fits()
 
     def first(self, candidates: dict[str, list[Workload]], *, final: bool) -> bool:
@@ -178,7 +178,7 @@ class _Search:
             queues.drop(queue)
         return False
 
-    def _first_passing(self, here: list[Workload], queue: Node, passes: Callable[[Quantities], bool]) -> int:
+    def _first_passing(self, here: list[Workload], queue: QuotaNode, passes: Callable[[Quantities], bool]) -> int:
         """Return the index of the first whose amounts pass, or how many there are. Equal amounts are looked at once."""
         known: dict[Amounts, bool] = {}
         for alike, used in self.held.amounts(queue.name, self.contested).items():
@@ -195,7 +195,7 @@ class _Search:
                 return index
         return len(here)
 
-    def _after(self, used: Quantities, queue: Node, theirs: Node) -> tuple[bool, float]:
+    def _after(self, used: Quantities, queue: QuotaNode, theirs: QuotaNode) -> tuple[bool, float]:
         """Return the rank of the share of `theirs` without one in `queue` that uses so much."""
         queue.remove_all(used)
         rank = share_of(theirs).rank
@@ -204,7 +204,7 @@ class _Search:
 
 
 def fair_targets(
-    held: Held,
+    held: QuotaHolders,
     workload: Workload,
     queue: ClusterQueue,
     contested: frozenset[FlavorResource],
@@ -212,7 +212,7 @@ def fair_targets(
     *,
     placed: Callable[[], bool],
     now: float,
-) -> list[Target]:
+) -> list[PreemptionTarget]:
     """Return who goes for a workload; none if that does not help."""
     state, rules = held.state, queue.preemption
     node = state.nodes[queue.name]

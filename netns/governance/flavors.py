@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from netns.governance.assignment import (
-    Assignment,
     Attempt,
     Chosen,
+    FlavorAssignment,
     Grade,
     Mode,
     PodSetAssignment,
@@ -26,10 +26,10 @@ from netns.governance.facts import EXCEEDS_MAX_QUOTA, NO_MATCHING_FLAVOR, WAITIN
 from netns.governance.model import (
     UNLIMITED,
     ClusterQueue,
-    Flavor,
     FlavorResource,
-    Group,
     PodSet,
+    ResourceFlavor,
+    ResourceGroup,
     Tried,
     Workload,
     minus,
@@ -67,11 +67,11 @@ class Search:
     """Only these flavors."""
 
     last: Tried | None = None
-    _made: Assignment = field(default_factory=Assignment)
+    _made: FlavorAssignment = field(default_factory=FlavorAssignment)
 
-    def assign(self, counts: Sequence[int] | None = None) -> Assignment:
+    def assign(self, counts: Sequence[int] | None = None) -> FlavorAssignment:
         """Return the best assignment; `counts`: of pods, instead of all."""
-        self._made = made = Assignment()
+        self._made = made = FlavorAssignment()
         groups: dict[str, list[int]] = {}
         podsets = [
             self._podset(podset, None if counts is None else counts[i])
@@ -130,7 +130,7 @@ class Search:
 
     def _find(
         self,
-        group: Group,
+        group: ResourceGroup,
         resource: str,
         requests: Mapping[str, int],
         members: Sequence[PodSetAssignment],
@@ -220,7 +220,7 @@ class Search:
         fair = self.state.settings.fair_sharing is not None
         return self.queue.preemption.while_borrowing or (fair and self.queue.preemption.reclaim != "Never")
 
-    def _mismatch(self, name: str, members: Sequence[PodSetAssignment], group: Group) -> Fact | None:
+    def _mismatch(self, name: str, members: Sequence[PodSetAssignment], group: ResourceGroup) -> Fact | None:
         """Return why the pods cannot run on a flavor's nodes."""
         flavor = self.state.flavors.get(name)
         if flavor is None:
@@ -233,7 +233,7 @@ class Search:
                 return fact
         return None
 
-    def _tried(self, made: Assignment) -> Tried:
+    def _tried(self, made: FlavorAssignment) -> Tried:
         return Tried(
             tuple({res: chosen.tried for res, chosen in each.flavors.items()} for each in made.podsets),
             self.state.generation,
@@ -252,7 +252,7 @@ def still_valid(tried: Tried, state: State, workload: Workload) -> bool:
     return state.generation <= tried.generation
 
 
-def _pod_mismatch(podset: PodSet, flavor: Flavor) -> Fact | None:
+def _pod_mismatch(podset: PodSet, flavor: ResourceFlavor) -> Fact | None:
     """Return why a pod may not run on the flavor's nodes, looking only at the labels that the flavor has."""
     keys = flavor.node_labels.keys()
     selector = {key: value for key, value in podset.node_selector.items() if key in keys}
@@ -274,7 +274,7 @@ def _pod_mismatch(podset: PodSet, flavor: Flavor) -> Fact | None:
     return Fact("untolerated_taint", flavor=flavor.name, taint=taint)
 
 
-def _merge(seen: dict[str, Attempt], attempts: Sequence[Attempt], group: Group, resource: str) -> None:
+def _merge(seen: dict[str, Attempt], attempts: Sequence[Attempt], group: ResourceGroup, resource: str) -> None:
     """Add what was looked at for a resource; a flavor of its group that was not, does not provide it."""
     for each in attempts:
         known = seen.get(each.flavor)
@@ -296,7 +296,7 @@ def _merge(seen: dict[str, Attempt], attempts: Sequence[Attempt], group: Group, 
             seen[name].facts += (Fact("not_provided", flavor=name, resource=resource),)
 
 
-def _overall(made: Assignment, queue: ClusterQueue) -> str:
+def _overall(made: FlavorAssignment, queue: ClusterQueue) -> str:
     """Return why a workload does not fit: per group the mildest reason, of all groups and pod sets the worst.
 
     Empty if no flavor is to blame: a resource that no group covers.

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from netns.base.yaml_file import validated
 from netns.errors import GovernanceError
 from netns.governance.cluster import Cluster
-from netns.governance.model import ClusterQueue, Flavor, Group, LocalQueue, Preemption, Quota
+from netns.governance.model import ClusterQueue, LocalQueue, Preemption, Quota, ResourceFlavor, ResourceGroup
 from netns.governance.settings import BOTH_STRATEGIES, Settings
 
 COHORT: Final = "hyperpod-teams"
@@ -144,7 +144,7 @@ def read_hyperpod(documents: Iterable[Mapping[Any, Any]]) -> Cluster:
     )
     fair = scheduler.FairShare == "Enabled"
     return Cluster(
-        flavors=tuple(Flavor(name, {"node.kubernetes.io/instance-type": name}) for name in flavors),
+        flavors=tuple(ResourceFlavor(name, {"node.kubernetes.io/instance-type": name}) for name in flavors),
         queues=tuple(_queue(team, tuple(flavors), teams) for team in teams),
         local_queues=tuple(
             LocalQueue(f"{_namespace(team)}/{_namespace(team)}-localqueue", f"{_namespace(team)}-clusterqueue")
@@ -183,7 +183,7 @@ def _queue(team: _ComputeQuota, flavors: tuple[str, ...], teams: Iterable[_Compu
     return ClusterQueue(
         f"{_namespace(team)}-clusterqueue",
         COHORT,
-        (Group(tuple(resources), tuple(rows)),) if rows else (),
+        (ResourceGroup(tuple(resources), tuple(rows)),) if rows else (),
         preemption=Preemption(config.PreemptTeamTasks, "Any", while_borrowing=True),
         weight=float(team.ComputeQuotaTarget.FairShareWeight),
     )

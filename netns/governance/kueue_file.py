@@ -23,12 +23,12 @@ from netns.governance.hyperpod_file import is_hyperpod, read_hyperpod
 from netns.governance.model import (
     ClusterQueue,
     Cohort,
-    Flavor,
     Fungibility,
-    Group,
     LocalQueue,
     Preemption,
     Quota,
+    ResourceFlavor,
+    ResourceGroup,
 )
 from netns.governance.settings import BOTH_STRATEGIES, GATES, PodsReady, Settings
 from netns.inventory.nodes import Effect, Taint
@@ -124,8 +124,8 @@ class _Group(_Object):
         return self
 
 
-def _groups(groups: Iterable[_Group], *, of_queue: bool, in_tree: bool) -> tuple[Group, ...]:
-    found: list[Group] = []
+def _groups(groups: Iterable[_Group], *, of_queue: bool, in_tree: bool) -> tuple[ResourceGroup, ...]:
+    found: list[ResourceGroup] = []
     for at, group in enumerate(groups):
         flavors = []
         for flavor in group.flavors:
@@ -137,7 +137,7 @@ def _groups(groups: Iterable[_Group], *, of_queue: bool, in_tree: bool) -> tuple
                 except (QuantityError, ValueError) as error:
                     raise GovernanceError(f"{where}: {error}") from None
             flavors.append((flavor.name, quotas))
-        found.append(Group(group.covered_resources, tuple(flavors)))
+        found.append(ResourceGroup(group.covered_resources, tuple(flavors)))
     names = [name for group in found for name, _ in group.flavors]
     resources = [name for group in found for name in group.resources]
     for twice in [each for each in (*names, *resources) if names.count(each) > 1 or resources.count(each) > 1]:
@@ -279,11 +279,11 @@ class _FlavorSpec(_Object):
     tolerations: tuple[_Toleration, ...] = Field(default=(), strict=False)
     topology_name: str | None = None
 
-    def made(self, name: str) -> Flavor:
+    def made(self, name: str) -> ResourceFlavor:
         """Return the flavor."""
         taints = tuple(Taint(each.key, each.value, each.effect) for each in self.node_taints)
         tolerations = tuple(Toleration(each.key, each.operator, each.value, each.effect) for each in self.tolerations)
-        return Flavor(name, self.node_labels, taints, tolerations, self.topology_name)
+        return ResourceFlavor(name, self.node_labels, taints, tolerations, self.topology_name)
 
 
 class _Level(_Object):

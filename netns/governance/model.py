@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from netns.inventory.nodes import Taint
-from netns.placement.model import Affinity, Assignment, Expression, Request, Toleration
+from netns.placement.model import Affinity, Expression, PlacementRequest, Toleration, TopologyAssignment
 
 UNLIMITED: Final = 2**63 - 1
 """No limit; what is added to it, or taken from it, changes nothing."""
@@ -30,7 +30,7 @@ def minus(a: int, b: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Flavor:
+class ResourceFlavor:
     """A kind of nodes (ResourceFlavor)."""
 
     name: str
@@ -54,7 +54,7 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ResourceGroup:
     """Resources that are of one flavor together, and the flavors in the order of preference (resourceGroup)."""
 
     resources: tuple[str, ...]
@@ -92,7 +92,7 @@ class ClusterQueue:
 
     name: str
     cohort: str | None = None
-    groups: tuple[Group, ...] = ()
+    groups: tuple[ResourceGroup, ...] = ()
     strategy: str = "BestEffortFIFO"
     preemption: Preemption = Preemption()
     fungibility: Fungibility = Fungibility()
@@ -109,7 +109,7 @@ class ClusterQueue:
     stop: str = "None"
     """None, Hold or HoldAndDrain."""
 
-    def group_of(self, resource: str) -> Group | None:
+    def group_of(self, resource: str) -> ResourceGroup | None:
         """Return the group that covers a resource."""
         return next((group for group in self.groups if resource in group.resources), None)
 
@@ -120,7 +120,7 @@ class Cohort:
 
     name: str
     parent: str | None = None
-    groups: tuple[Group, ...] = ()
+    groups: tuple[ResourceGroup, ...] = ()
     weight: float = 1.0
 
 
@@ -155,7 +155,7 @@ class PodSet:
     group: str | None = None
     """Pod sets of one group get one result (podSetGroupName)."""
 
-    topology: Request | None = None
+    topology: PlacementRequest | None = None
     """How close the pods must be; its count and requests are not read. None: not asked."""
 
 
@@ -171,7 +171,7 @@ class PodSetAdmission:
     usage: Mapping[str, int]
     """By resource, of all its pods."""
 
-    topology: Assignment | None = None
+    topology: TopologyAssignment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class WorkloadCondition:
     """A fact about a workload, since `at`."""
 
     status: bool
@@ -225,7 +225,7 @@ class Workload:
     boost: int = 0
     active: bool = True
     admission: Admission | None = None
-    conditions: dict[str, Condition] = field(default_factory=dict)
+    conditions: dict[str, WorkloadCondition] = field(default_factory=dict)
     reclaimable: Mapping[str, int] = field(default_factory=dict)
     """Pods that have ended, by pod set."""
 

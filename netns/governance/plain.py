@@ -13,17 +13,17 @@ from netns.governance.model import (
     Admission,
     ClusterQueue,
     Cohort,
-    Condition,
-    Flavor,
     Fungibility,
-    Group,
     LocalQueue,
     PodSet,
     PodSetAdmission,
     Preemption,
     Quantities,
     Quota,
+    ResourceFlavor,
+    ResourceGroup,
     Workload,
+    WorkloadCondition,
 )
 from netns.governance.settings import GATES, Settings, UsageSharing
 from netns.governance.state import State, boost_of
@@ -92,9 +92,9 @@ def nested(amounts: Quantities) -> dict[str, dict[str, int]]:
     return found
 
 
-def flavor_of(data: Data) -> Flavor:
+def flavor_of(data: Data) -> ResourceFlavor:
     """Return a flavor."""
-    return Flavor(
+    return ResourceFlavor(
         data["name"],
         data.get("node_labels") or {},
         tuple(Taint(each["key"], each.get("value") or "", each["effect"]) for each in data.get("taints") or ()),
@@ -161,7 +161,9 @@ def workload_of(data: Data) -> Workload:
         active=data.get("active") is not False,
         admission=None if admission is None else _admission(admission),
         conditions={
-            each["type"]: Condition(each["status"] in ("True", True), each.get("reason") or "", each.get("at") or 0.0)
+            each["type"]: WorkloadCondition(
+                each["status"] in ("True", True), each.get("reason") or "", each.get("at") or 0.0
+            )
             for each in data.get("conditions") or ()
         },
         reclaimable=_reclaimable(data.get("reclaimable")),
@@ -217,9 +219,9 @@ def _reclaimable(data: Any) -> Mapping[str, int]:
     return {each["name"]: each["count"] for each in data or ()}
 
 
-def _groups(data: Data) -> tuple[Group, ...]:
+def _groups(data: Data) -> tuple[ResourceGroup, ...]:
     return tuple(
-        Group(
+        ResourceGroup(
             tuple(group["resources"]),
             tuple(
                 (

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from netns.governance.assignment import Assignment, Grade, Way
-from netns.governance.candidates import Candidates, Held, still_counts
+from netns.governance.assignment import FlavorAssignment, Grade, Way
+from netns.governance.candidates import Candidates, QuotaHolders, still_counts
 from netns.governance.fair import fair_targets
 from netns.governance.model import ClusterQueue, FlavorResource, Quantities, Workload
 from netns.governance.quota import lowest_fit
 from netns.governance.state import State
-from netns.governance.targets import Target, fill_back, fits, put_back
+from netns.governance.targets import PreemptionTarget, fill_back, fits, put_back
 from netns.governance.topology import fits_by_topology
 
 
@@ -24,12 +24,12 @@ class Preemptor:
 
     state: State
     now: float
-    held: Held = field(init=False)
+    held: QuotaHolders = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "held", Held(self.state, now=self.now))
+        object.__setattr__(self, "held", QuotaHolders(self.state, now=self.now))
 
-    def targets(self, workload: Workload, queue: ClusterQueue, made: Assignment) -> list[Target]:
+    def targets(self, workload: Workload, queue: ClusterQueue, made: FlavorAssignment) -> list[PreemptionTarget]:
         """Return who goes for an assignment; none if that does not help."""
         need = {fr: amount for fr, amount in made.usage.items() if amount > 0}
         return self._targets(workload, queue, made.contested, need, lambda: fits_by_topology(self.state, queue, made))
@@ -54,7 +54,7 @@ class Preemptor:
         contested: frozenset[FlavorResource],
         need: Quantities,
         placed: Callable[[], bool],
-    ) -> list[Target]:
+    ) -> list[PreemptionTarget]:
         if self.state.settings.fair_sharing is not None:
             return fair_targets(self.held, workload, queue, contested, need, placed=placed, now=self.now)
         return self._classical(workload, queue, contested, need, placed)
@@ -66,7 +66,7 @@ class Preemptor:
         contested: frozenset[FlavorResource],
         need: Quantities,
         placed: Callable[[], bool],
-    ) -> list[Target]:
+    ) -> list[PreemptionTarget]:
         state, node = self.state, self.state.nodes[queue.name]
         candidates = Candidates(self.held, workload, queue, contested, need)
         if not candidates:
@@ -79,12 +79,12 @@ class Preemptor:
         elif strict and not candidates.advantage:
             attempts = (False, True)
         for borrowing in attempts:
-            targets: list[Target] = []
+            targets: list[PreemptionTarget] = []
             for candidate in candidates:
                 if not still_counts(state, candidate, contested, borrowing=borrowing):
                     continue
                 state.take(candidate.workload)
-                targets.append(Target(candidate.workload, candidate.reason))
+                targets.append(PreemptionTarget(candidate.workload, candidate.reason))
                 if fits(node, need, borrowing=borrowing) and placed():
                     return fill_back(state, targets, lambda: fits(node, need, borrowing=borrowing) and placed())  # noqa: B023 - used at once
             put_back(state, targets)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from netns.governance.apply import apply
-from netns.governance.assignment import Assignment, Attempt, Chosen, Grade, Mode, PodSetAssignment, Way, preferred
+from netns.governance.assignment import Attempt, Chosen, FlavorAssignment, Grade, Mode, PodSetAssignment, Way, preferred
 from netns.governance.candidates import allowed, ordered
-from netns.governance.cycle import Outcome, cycle, reserved_amounts
-from netns.governance.entries import Entry, classical_key, fair_key
+from netns.governance.cycle import CycleOutcome, cycle, reserved_amounts
+from netns.governance.entries import QueueHead, classical_key, fair_key
 from netns.governance.fair import TargetQueues
 from netns.governance.flavors import Search
 from netns.governance.model import ClusterQueue, FlavorResource, LocalQueue, Tried, Workload
@@ -186,7 +186,7 @@ def _entry_order(question: Data) -> Answer:
     settings = settings_of(question)
     entries = []
     for each in question["entries"]:
-        entry = Entry(workload_of(each["workload"]), ClusterQueue(""), preemptor=bool(each.get("preemptor")))
+        entry = QueueHead(workload_of(each["workload"]), ClusterQueue(""), preemptor=bool(each.get("preemptor")))
         entry.made.level = each["borrowing"]
         entries.append(entry)
     entries.sort(key=lambda entry: classical_key(entry, settings))
@@ -213,7 +213,7 @@ def _resources_to_reserve(question: Data) -> Answer:
     state = state_of(question["setup"], settings_of(question))
     name = question.get("cluster_queue") or next(iter(question["setup"]["usage"]))
     data = question["assignment"]
-    made = Assignment(usage=quantities_of(data["usage"]), level=data["borrowing"], forced=_MODES[data["mode"]])
+    made = FlavorAssignment(usage=quantities_of(data["usage"]), level=data["borrowing"], forced=_MODES[data["mode"]])
     made.podsets = [PodSetAssignment(podset_of({"name": "main", "count": 1}), 1, {})]
     return {"reserved": nested(reserved_amounts(made, state.nodes[name]))}
 
@@ -240,7 +240,7 @@ def _preemption(question: Data) -> Answer:
     state = state_of(question["setup"], settings_of(question))
     incoming = question["incoming"]
     workload, queue = _placed_in(state, incoming["workload"], incoming["cluster_queue"])
-    made = Assignment()
+    made = FlavorAssignment()
     for data in incoming["assignment"]:
         podset = next(each for each in workload.podsets if each.name == data["podset"])
         requests = {name: amount * data["count"] for name, amount in podset.requests.items()}
@@ -389,11 +389,11 @@ def _admitted(state: State) -> dict[str, Answer]:
     }
 
 
-def _preempted(outcome: Outcome) -> Iterator[Answer]:
+def _preempted(outcome: CycleOutcome) -> Iterator[Answer]:
     return ({"workload": each.workload, "reason": each.reason} for each in outcome.preempted)
 
 
-def _reasons(outcome: Outcome) -> Iterator[tuple[str, Answer]]:
+def _reasons(outcome: CycleOutcome) -> Iterator[tuple[str, Answer]]:
     for each in outcome.waiting:
         found: Answer = {"reason": each.reason}
         if each.facts:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from netns.governance.model import ClusterQueue, Cohort, FlavorResource, Group, Quantities, Quota, minus, plus
+from netns.governance.model import ClusterQueue, Cohort, FlavorResource, Quantities, Quota, ResourceGroup, minus, plus
 
 _NO_QUOTA = Quota()
 
 
-class Node:
+class QuotaNode:
     """A cluster queue or a cohort in the tree."""
 
     __slots__ = (
@@ -22,7 +22,9 @@ class Node:
         "total", "usage", "weight",
     )  # fmt: skip
 
-    def __init__(self, name: str, groups: Iterable[Group] = (), *, weight: float = 1.0, is_queue: bool = False) -> None:
+    def __init__(
+        self, name: str, groups: Iterable[ResourceGroup] = (), *, weight: float = 1.0, is_queue: bool = False
+    ) -> None:
         self.name, self.weight, self.is_queue = name, weight, is_queue
         self.quotas: dict[FlavorResource, Quota] = {
             (flavor, resource): quota
@@ -30,8 +32,8 @@ class Node:
             for flavor, quotas in group.flavors
             for resource, quota in quotas.items()
         }
-        self.parent: Node | None = None
-        self.children: list[Node] = []
+        self.parent: QuotaNode | None = None
+        self.children: list[QuotaNode] = []
         self.total: Quantities = {fr: quota.nominal for fr, quota in self.quotas.items()}
         self.kept: Quantities = {}
         self.usage: Quantities = {}
@@ -46,21 +48,21 @@ class Node:
         return f"<{'queue' if self.is_queue else 'cohort'} {self.name}>"
 
     @property
-    def root(self) -> Node:
+    def root(self) -> QuotaNode:
         """The top of its tree."""
         node = self
         while node.parent is not None:
             node = node.parent
         return node
 
-    def above(self) -> Iterator[Node]:
+    def above(self) -> Iterator[QuotaNode]:
         """Yield its parent, and so on up to the root."""
         node = self.parent
         while node is not None:
             yield node
             node = node.parent
 
-    def queues(self) -> Iterator[Node]:
+    def queues(self) -> Iterator[QuotaNode]:
         """Yield the queues in its subtree."""
         if self.is_queue:
             yield self
@@ -123,7 +125,7 @@ class Node:
 
     def add(self, fr: FlavorResource, amount: int) -> None:
         """Use more. What exceeds the free part of what is kept, the parent uses more, too."""
-        node: Node | None = self
+        node: QuotaNode | None = self
         while node is not None and amount > 0:
             used = node.usage.get(fr, 0)
             node.usage[fr], node.share = used + amount, None
@@ -133,7 +135,7 @@ class Node:
 
     def remove(self, fr: FlavorResource, amount: int) -> None:
         """Use less. The parent uses less of what lay above what is kept."""
-        node: Node | None = self
+        node: QuotaNode | None = self
         while node is not None and amount > 0:
             used = node.usage.get(fr, 0)
             node.usage[fr], node.share = used - amount, None
@@ -155,7 +157,7 @@ class Node:
         return all(amount <= self.available(fr) for fr, amount in amounts.items())
 
 
-def lowest_fit(queue: Node, fr: FlavorResource, amount: int) -> tuple[int, bool]:
+def lowest_fit(queue: QuotaNode, fr: FlavorResource, amount: int) -> tuple[int, bool]:
     """Return the borrowing level of a request, and whether what holds it is below the root.
 
     The level is the height of the lowest subtree on the way up that can hold the request within its total.
@@ -170,20 +172,22 @@ def lowest_fit(queue: Node, fr: FlavorResource, amount: int) -> tuple[int, bool]
     return queue.root.height, False
 
 
-def fit_in_total(node: Node, amounts: Mapping[FlavorResource, int]) -> tuple[bool, Quantities]:
+def fit_in_total(node: QuotaNode, amounts: Mapping[FlavorResource, int]) -> tuple[bool, Quantities]:
     """Return whether a node could hold all these within its total, and what exceeds what it keeps."""
     fits = not any(node.borrows(fr, amount) for fr, amount in amounts.items())
     return fits, {fr: max(0, minus(amount, node.kept_free(fr))) for fr, amount in amounts.items()}
 
 
-def build(queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> tuple[dict[str, Node], dict[str, Node]]:
+def build(
+    queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]
+) -> tuple[dict[str, QuotaNode], dict[str, QuotaNode]]:
     """Return the nodes of the queues and of the cohorts, by name. Queues whose cohorts are a cycle are left out."""
     known = {cohort.name: cohort for cohort in cohorts}
     for name in [each.cohort for each in queues] + [each.parent for each in list(known.values())]:
         if name and name not in known:
             known[name] = Cohort(name)
     rings = {name for name in known if _circular(name, known)}
-    found = {each.name: Node(each.name, each.groups, weight=each.weight) for each in known.values()}
+    found = {each.name: QuotaNode(each.name, each.groups, weight=each.weight) for each in known.values()}
     leaves = {}
     for name, node in found.items():
         parent = known[name].parent
@@ -191,7 +195,7 @@ def build(queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> tuple[di
             _link(found[parent], node)
     for queue in queues:
         if queue.cohort not in rings:
-            leaves[queue.name] = Node(queue.name, queue.groups, weight=queue.weight, is_queue=True)
+            leaves[queue.name] = QuotaNode(queue.name, queue.groups, weight=queue.weight, is_queue=True)
             if queue.cohort:
                 _link(found[queue.cohort], leaves[queue.name])
     for node in (*found.values(), *leaves.values()):
@@ -200,7 +204,7 @@ def build(queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> tuple[di
     return leaves, found
 
 
-def _link(parent: Node, child: Node) -> None:
+def _link(parent: QuotaNode, child: QuotaNode) -> None:
     child.parent = parent
     parent.children.append(child)
 
@@ -216,7 +220,7 @@ def _circular(name: str, known: Mapping[str, Cohort]) -> bool:
     return False
 
 
-def _sum_up(node: Node) -> None:
+def _sum_up(node: QuotaNode) -> None:
     """Set total, kept and height of a subtree."""
     for child in node.children:
         _sum_up(child)

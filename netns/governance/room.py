@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from netns.inventory.nodes import PODS, Node
 from netns.placement.groups import Results, assign_in
-from netns.placement.model import DEFAULT_PROFILE, Assignment, Profile, Request, Usage
-from netns.placement.model import Flavor as Nodes
+from netns.placement.model import DEFAULT_PROFILE, PlacementRequest, Profile, TopologyAssignment, Usage
+from netns.placement.model import TopologyFlavor as Nodes
 from netns.placement.tree import build
 
 
@@ -36,14 +36,14 @@ class Room:
         self._tree = build(nodes, levels=levels, flavor=flavor, usage=others)
         self._empty = build(nodes, levels=levels, flavor=flavor, usage=others)
 
-    def take(self, assignment: Assignment, requests: Mapping[str, int], *, sign: int = 1) -> None:
+    def take(self, assignment: TopologyAssignment, requests: Mapping[str, int], *, sign: int = 1) -> None:
         """Take the room of pods with these requests, or give it back with the sign -1."""
         taken = requests if self._counts else {}
         self._tree.add_usage(
             Usage(taken, count=sign * domain.count, domain=domain.values) for domain in assignment.domains
         )
 
-    def place(self, requests: Sequence[Request], *, empty: bool) -> Results:
+    def place(self, requests: Sequence[PlacementRequest], *, empty: bool) -> Results:
         """Assign the pods; `empty`: as if no workload were there. Nothing is taken."""
         if not self._counts:
             requests = [replace(request, requests={}) for request in requests]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from netns.governance.model import FlavorResource, minus, plus
-from netns.governance.quota import Node
+from netns.governance.quota import QuotaNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ NOTHING: Final = Share(ratio=-1.0)
 """Lower than all shares."""
 
 
-def share_of(node: Node, more: Mapping[FlavorResource, int] | None = None) -> Share:
+def share_of(node: QuotaNode, more: Mapping[FlavorResource, int] | None = None) -> Share:
     """Return the share of a node, with so much more used. A root has none."""
     if node.parent is None:
         return Share(weight=node.weight)
@@ -62,7 +62,7 @@ def share_of(node: Node, more: Mapping[FlavorResource, int] | None = None) -> Sh
     return _computed(node, more)
 
 
-def _computed(node: Node, more: Mapping[FlavorResource, int]) -> Share:
+def _computed(node: QuotaNode, more: Mapping[FlavorResource, int]) -> Share:
     assert node.parent is not None  # noqa: S101 - a root has no share
     borrowed: dict[str, int] = {}
     where = []

@@ -22,19 +22,19 @@ from netns.governance.cluster import Cluster
 from netns.governance.jobs import hosts_of
 from netns.governance.model import (
     ClusterQueue,
-    Flavor,
     Fungibility,
-    Group,
     LocalQueue,
     PodSet,
     Preemption,
     Quota,
+    ResourceFlavor,
+    ResourceGroup,
     Workload,
 )
 from netns.governance.settings import BOTH_STRATEGIES, Settings
 from netns.governance.trace import TraceJob
 from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node, layer_label
-from netns.placement.model import Request
+from netns.placement.model import PlacementRequest
 
 GPU: Final = "nvidia.com/gpu"
 NODE_GPUS: Final = 8
@@ -47,7 +47,7 @@ LEVELS: Final = (layer_label(1), layer_label(2), RACK, HOSTNAME_LABEL)
 
 
 @dataclass(slots=True)
-class Result:
+class GovernanceResult:
     """The figures of one run."""
 
     governance: bool
@@ -80,7 +80,7 @@ def cluster_nodes(nodes: int) -> list[Node]:
 
 def _cluster(teams: Sequence[str], gpus: int, *, governance: bool, topology: bool) -> Cluster:
     def queue(name: str, quota: int, cohort: str | None) -> ClusterQueue:
-        group = Group((GPU,), (("gpu", {GPU: Quota(quota)}),))
+        group = ResourceGroup((GPU,), (("gpu", {GPU: Quota(quota)}),))
         rules = Preemption("LowerPriority", "Any") if governance else Preemption()
         return ClusterQueue(name, cohort, (group,), preemption=rules, fungibility=Fungibility())
 
@@ -91,7 +91,7 @@ def _cluster(teams: Sequence[str], gpus: int, *, governance: bool, topology: boo
         else [queue("all", gpus, None)]
     )
     return Cluster(
-        flavors=(Flavor("gpu", topology="racks" if topology else None),),
+        flavors=(ResourceFlavor("gpu", topology="racks" if topology else None),),
         queues=tuple(queues),
         local_queues=tuple(LocalQueue(f"{team}/jobs", team if governance else "all") for team in teams),
         topologies={"racks": LEVELS},
@@ -99,13 +99,13 @@ def _cluster(teams: Sequence[str], gpus: int, *, governance: bool, topology: boo
     )
 
 
-class Simulation:
+class GovernanceSimulation:
     """One run."""
 
     def __init__(
         self, trace: Sequence[TraceJob], *, nodes: int, governance: bool, topology: bool, seed: int = 1
     ) -> None:
-        self.result = Result(governance, topology)
+        self.result = GovernanceResult(governance, topology)
         self._trace, self._topology = trace, topology
         self._nodes = cluster_nodes(nodes)
         self._gpus = nodes * NODE_GPUS
@@ -123,7 +123,7 @@ class Simulation:
         self._numbers = count()
         self._busy_s = self._cross_s = self._pairs_s = 0.0
 
-    def run(self) -> Result:
+    def run(self) -> GovernanceResult:
         """Play the whole trace; jobs that still wait after the last end never fit."""
         arrivals = list(self._jobs.items())[::-1]
         last_arrival_at = self._trace[-1].submitted_s
@@ -145,7 +145,7 @@ class Simulation:
 
     def _submit(self, key: str, job: TraceJob, now: float) -> None:
         ranks, gpus = max(1, -(-job.gpus // NODE_GPUS)), min(job.gpus, NODE_GPUS)
-        request = Request(mode="preferred", level=RACK) if self._topology else None
+        request = PlacementRequest(mode="preferred", level=RACK) if self._topology else None
         podset = PodSet("main", ranks, {GPU: gpus}, topology=request)
         self._state.submit(
             Workload(key, queue=f"{job.team}/jobs", podsets=(podset,), priority=job.priority, created=now, uid=key),
@@ -202,7 +202,7 @@ class Simulation:
         """Return the racks of ranks that a scheduler placed which ignores the network."""
         return [self._nodes[index].labels[RACK] for index in self._random.sample(range(len(self._nodes)), ranks)]
 
-    def _figures(self, last_arrival_at: float) -> Result:
+    def _figures(self, last_arrival_at: float) -> GovernanceResult:
         result = self.result
         for key, at in self._first_start_at.items():
             job = self._jobs[key]

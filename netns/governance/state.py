@@ -11,19 +11,19 @@ from netns.governance.model import (
     Admission,
     ClusterQueue,
     Cohort,
-    Condition,
-    Flavor,
     FlavorResource,
     LocalQueue,
     Quantities,
+    ResourceFlavor,
     Workload,
+    WorkloadCondition,
 )
 from netns.governance.order import BOOST, may_requeue
 from netns.governance.pending import Line
 from netns.governance.quota import build
 from netns.governance.room import Room
 from netns.governance.settings import Settings
-from netns.governance.usage import Ledger
+from netns.governance.usage import UsageLedger
 from netns.inventory.nodes import Node as Host
 from netns.placement.matching import matches
 from netns.placement.model import Term
@@ -51,7 +51,7 @@ class State:
         self,
         settings: Settings,
         *,
-        flavors: Iterable[Flavor],
+        flavors: Iterable[ResourceFlavor],
         queues: Sequence[ClusterQueue],
         cohorts: Iterable[Cohort] = (),
         local_queues: Iterable[LocalQueue] = (),
@@ -74,7 +74,7 @@ class State:
         self.candidates: dict[str, dict[frozenset[FlavorResource], Users]] = {}
         """Those that hold quota, by queue and by what they use (candidates.py)."""
         self.lines = {name: Line(queue, settings) for name, queue in self.queues.items()}
-        self.ledger = None if settings.usage_sharing is None else Ledger(settings.usage_sharing)
+        self.ledger = None if settings.usage_sharing is None else UsageLedger(settings.usage_sharing)
         self.generation = 1
         """Rises with each change of quotas."""
         self.cycles = 0
@@ -122,7 +122,7 @@ class State:
         self.lines[admission.cluster_queue].remove(workload.key)
         workload.admission, workload.tried = admission, None
         workload.changed()
-        workload.conditions["QuotaReserved"] = Condition(status=True, reason="QuotaReserved", at=now)
+        workload.conditions["QuotaReserved"] = WorkloadCondition(status=True, reason="QuotaReserved", at=now)
         for condition in ("Evicted", "Preempted"):
             workload.conditions.pop(condition, None)
         self.put(workload)
@@ -141,7 +141,7 @@ class State:
             self.reorder(admission.cluster_queue)
         workload.admission = None
         workload.changed()
-        workload.conditions["QuotaReserved"] = Condition(status=False, reason="Pending", at=now)
+        workload.conditions["QuotaReserved"] = WorkloadCondition(status=False, reason="Pending", at=now)
         workload.conditions.pop("Admitted", None)
         self.wake(admission.cluster_queue, now=now)
 

@@ -42,7 +42,7 @@ _BUSY_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class JobRow:
     """A job as it is recorded."""
 
     id: int
@@ -64,7 +64,7 @@ class Row:
     changed: float
 
 
-class Store:
+class JobStore:
     """The file. A context manager."""
 
     def __init__(self, path: Path) -> None:
@@ -113,12 +113,12 @@ class Store:
             ) from None
         return int(made.lastrowid or 0)
 
-    def rows(self, *, live: bool = False) -> list[Row]:
+    def rows(self, *, live: bool = False) -> list[JobRow]:
         """Return the jobs in the order of their submission; `live`: those that have not ended."""
         where = "WHERE phase IN ('pending', 'running', 'stopping')" if live else ""
         return [_row(each) for each in self._base.execute(f"SELECT {_NAMES} FROM jobs {where} ORDER BY id")]  # noqa: S608 - constants
 
-    def find(self, name: str) -> Row:
+    def find(self, name: str) -> JobRow:
         """Return the latest job of a name, or with a number. Raises GovernanceError."""
         found = self._base.execute(
             f"SELECT {_NAMES} FROM jobs WHERE name = ? OR id = ? ORDER BY id DESC LIMIT 1",  # noqa: S608 - a constant
@@ -128,14 +128,14 @@ class Store:
             return _row(found)
         raise GovernanceError(f"job {name}: no such job; srd-lab queue ls has them")
 
-    def directory(self, row: Row) -> Path:
+    def directory(self, row: JobRow) -> Path:
         """Return the directory of a job, which has its file, `job.yaml`, and what it saves."""
         made = self.path.with_name(self.path.name + ".jobs") / str(row.id)
         made.mkdir(parents=True, exist_ok=True)
         write_whole(made / "job.yaml", row.content)
         return made
 
-    def cancel(self, name: str, *, now: float) -> Row:
+    def cancel(self, name: str, *, now: float) -> JobRow:
         """Cancel a job: one that waits at once; one that runs is ended by who runs it. Raises GovernanceError."""
         with self._transaction():
             row = self.find(name)
@@ -247,7 +247,7 @@ def _job(content: bytes) -> Job:
     return validated(Job, mapping_of(content, error=JobError, wanted=WANTED), error=JobError)
 
 
-def _row(found: tuple[Any, ...]) -> Row:
+def _row(found: tuple[Any, ...]) -> JobRow:
     (
         number,
         name,
@@ -263,7 +263,7 @@ def _row(found: tuple[Any, ...]) -> Row:
         cancelled,
         changed,
     ) = found
-    return Row(
+    return JobRow(
         number, name, queue, priority_class, created, content, _job(content), phase, reason, message,
         tuple(json.loads(hosts)), restarts, bool(cancelled), changed,
     )  # fmt: skip

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from netns.governance.model import Quantities, Workload, plus
-from netns.governance.quota import Node
+from netns.governance.quota import QuotaNode
 from netns.governance.state import State
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PreemptionTarget:
     """A workload to be preempted, and why."""
 
     workload: Workload
     reason: str
 
 
-def fits(node: Node, need: Quantities, *, borrowing: bool) -> bool:
+def fits(node: QuotaNode, need: Quantities, *, borrowing: bool) -> bool:
     """Return whether a queue can use so much more; without `borrowing`, within its nominal quota."""
     return all(
         amount <= node.available(fr) and (borrowing or plus(node.usage.get(fr, 0), amount) <= node.nominal(fr))
@@ -26,7 +26,7 @@ def fits(node: Node, need: Quantities, *, borrowing: bool) -> bool:
     )
 
 
-def fill_back(state: State, targets: list[Target], still_fits: Callable[[], bool]) -> list[Target]:
+def fill_back(state: State, targets: list[PreemptionTarget], still_fits: Callable[[], bool]) -> list[PreemptionTarget]:
     """Put back whom it does not take, from the last but one to the first; then put back all, and return the rest."""
     kept = list(targets)
     for target in reversed(targets[:-1]):
@@ -40,7 +40,7 @@ def fill_back(state: State, targets: list[Target], still_fits: Callable[[], bool
     return kept
 
 
-def put_back(state: State, targets: list[Target]) -> None:
+def put_back(state: State, targets: list[PreemptionTarget]) -> None:
     """Undo the removal of targets."""
     for target in reversed(targets):
         state.put(target.workload)

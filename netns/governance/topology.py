@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from netns.governance.assignment import Assignment, Mode, PodSetAssignment
+from netns.governance.assignment import FlavorAssignment, Mode, PodSetAssignment
 from netns.governance.facts import TOPOLOGY_FAILED, Fact
-from netns.governance.model import ClusterQueue, Flavor, Group, PodSet
+from netns.governance.model import ClusterQueue, PodSet, ResourceFlavor, ResourceGroup
 from netns.governance.state import State
 from netns.inventory.nodes import PODS
-from netns.placement.model import Assignment as Domains
-from netns.placement.model import Request, Unplaceable
+from netns.placement.model import PlacementRequest, Unplaceable
+from netns.placement.model import TopologyAssignment as Domains
 
 
 def topology_only(state: State, queue: ClusterQueue) -> bool:
@@ -24,7 +24,9 @@ def topology_only(state: State, queue: ClusterQueue) -> bool:
     return bool(flavors) and all(each is not None and each.topology is not None for each in flavors)
 
 
-def why_not_topology(state: State, queue: ClusterQueue, podset: PodSet, flavor: Flavor, group: Group) -> str | None:
+def why_not_topology(
+    state: State, queue: ClusterQueue, podset: PodSet, flavor: ResourceFlavor, group: ResourceGroup
+) -> str | None:
     """Return why a flavor is not for a pod set, by whether the one asks for a topology and the other has one."""
     if podset.topology is None:
         if flavor.topology is None or topology_only(state, queue):
@@ -43,7 +45,7 @@ def why_not_topology(state: State, queue: ClusterQueue, podset: PodSet, flavor: 
     return None
 
 
-def place_by_topology(state: State, queue: ClusterQueue, made: Assignment) -> None:
+def place_by_topology(state: State, queue: ClusterQueue, made: FlavorAssignment) -> None:
     """Place what fits in quota; what does not fit on the nodes as they are becomes Preempt or NoFit."""
     if not state.rooms or not _asked(state, queue, made):
         return
@@ -72,7 +74,7 @@ def place_by_topology(state: State, queue: ClusterQueue, made: Assignment) -> No
 
 
 def place(
-    state: State, queue: ClusterQueue, made: Assignment, *, empty: bool, keep: bool = True
+    state: State, queue: ClusterQueue, made: FlavorAssignment, *, empty: bool, keep: bool = True
 ) -> tuple[PodSetAssignment, Unplaceable] | None:
     """Place the pod sets that ask for it; return the first that has no place. `keep`: note the places."""
     found: dict[str, Domains] = {}
@@ -94,12 +96,12 @@ def place(
     return None
 
 
-def fits_by_topology(state: State, queue: ClusterQueue, made: Assignment) -> bool:
+def fits_by_topology(state: State, queue: ClusterQueue, made: FlavorAssignment) -> bool:
     """Return whether there is a place for all pod sets that ask for one, on the nodes as they are."""
     return not state.rooms or place(state, queue, made, empty=False, keep=False) is None
 
 
-def _asked(state: State, queue: ClusterQueue, made: Assignment) -> list[PodSetAssignment]:
+def _asked(state: State, queue: ClusterQueue, made: FlavorAssignment) -> list[PodSetAssignment]:
     implied = topology_only(state, queue)
     return [
         each
@@ -117,8 +119,8 @@ def _with_topology(state: State, names: Iterable[str]) -> Iterator[str]:
     return (name for name in names if name in state.rooms)
 
 
-def _request(podset: PodSetAssignment) -> Request:
-    asked = podset.podset.topology or Request(mode="implied")
+def _request(podset: PodSetAssignment) -> PlacementRequest:
+    asked = podset.podset.topology or PlacementRequest(mode="implied")
     return replace(
         asked,
         name=podset.podset.name,

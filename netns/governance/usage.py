@@ -13,7 +13,7 @@ from netns.governance.model import Workload
 from netns.governance.settings import UsageSharing
 
 
-class Ledger:
+class UsageLedger:
     """The averages, by local queue."""
 
     def __init__(self, sharing: UsageSharing) -> None:

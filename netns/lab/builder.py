@@ -17,7 +17,7 @@ from netns.lab import names
 from netns.lab.operations import AddNamespace, DeleteNamespace, InNamespace, Operation, StartRelay
 from netns.lab.plan import namespace
 from netns.lab.state import LabDirectory, LabState
-from netns.processes import Process, end, processes_in, reap, start_detached
+from netns.processes import ProcessIdentity, end, processes_in, reap, start_detached
 from netns.signals import signals_raise, undisturbed
 from netns.topology.model import Capture
 
@@ -130,14 +130,14 @@ def _start_relay(directory: LabDirectory, state: LabState, step: StartRelay) -> 
 
     def record(pid: int) -> None:
         nonlocal state
-        state = replace(state, relay=Process.of(pid))
+        state = replace(state, relay=ProcessIdentity.of(pid))
         directory.write(state)
 
     start_relay(directory.relay_spec, log_path=directory.relay_log, record=record)
     return state
 
 
-def _start_capture(lab: str, capture: Capture, *, log_path: Path) -> Process:
+def _start_capture(lab: str, capture: Capture, *, log_path: Path) -> ProcessIdentity:
     """Start a process of `srd-lab capture` that runs as long as the lab is up; return when it records."""
     overwrite = ["--overwrite"] if capture.overwrite else []
     pid = start_detached(
@@ -147,7 +147,7 @@ def _start_capture(lab: str, capture: Capture, *, log_path: Path) -> Process:
         is_ready=lambda _pid: "capturing " in log_path.read_text(),
         within_s=CAPTURE_WITHIN_S,
     )
-    process = Process.of(pid)
+    process = ProcessIdentity.of(pid)
     if process is None:
         raise BackendError(f"a capture ended as soon as it had begun; its log is {log_path}")
     return process

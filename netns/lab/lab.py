@@ -35,7 +35,7 @@ from netns.netem.changes import AnyShape, Change, effective, with_change
 from netns.netem.shape import Shape, require_real
 from netns.netem.tc_format import netem_arguments
 from netns.observe.pcapng import check_writable
-from netns.processes import Process, processes_in
+from netns.processes import ProcessIdentity, processes_in
 from netns.programs import tool
 from netns.topology.addressing import Addressing, IpVersion, addressing, versions
 from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Topology
@@ -324,7 +324,7 @@ class Lab:
                 dismantle(self._directory, state)
 
     def __enter__(self) -> Self:
-        self._state = replace(self._state, owner=Process.of(os.getpid()))
+        self._state = replace(self._state, owner=ProcessIdentity.of(os.getpid()))
         self._directory.write(self._state)
         return self
 

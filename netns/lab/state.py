@@ -25,7 +25,7 @@ from netns.base.files import write_whole
 from netns.errors import BackendError, LabError, TopologyError
 from netns.lab.plan import Backend, namespace
 from netns.netem.changes import AnyShape, shape_from_dict
-from netns.processes import Process
+from netns.processes import ProcessIdentity
 from netns.topology.model import Topology, check_lab_name
 
 ROOT: Final = Path("/run/srd-lab")
@@ -52,13 +52,13 @@ class LabState:
     namespaces: tuple[str, ...] = ()
     """The namespaces that exist, or are about to."""
 
-    relay: Process | None = None
+    relay: ProcessIdentity | None = None
     """The relay; None on the kernel backend, and before it is started."""
 
-    owner: Process | None = None
+    owner: ProcessIdentity | None = None
     """The process whose `with` block the lab belongs to; None if the lab outlives its creator."""
 
-    capture_processes: tuple[Process, ...] = ()
+    capture_processes: tuple[ProcessIdentity, ...] = ()
     """The processes of the topology's captures."""
 
     notes: tuple[str, ...] = ()
@@ -82,8 +82,8 @@ class LabState:
     def from_dict(cls, values: Mapping[str, Any]) -> LabState:
         """Invert `to_dict`."""
 
-        def process(fields: Mapping[str, int] | None) -> Process | None:
-            return None if fields is None else Process(**fields)
+        def process(fields: Mapping[str, int] | None) -> ProcessIdentity | None:
+            return None if fields is None else ProcessIdentity(**fields)
 
         return cls(
             topology=Topology.from_dict(values["topology"]),
@@ -93,7 +93,7 @@ class LabState:
             namespaces=tuple(values["namespaces"]),
             relay=process(values["relay"]),
             owner=process(values["owner"]),
-            capture_processes=tuple(Process(**fields) for fields in values["capture_processes"]),
+            capture_processes=tuple(ProcessIdentity(**fields) for fields in values["capture_processes"]),
             notes=tuple(values["notes"]),
         )
 

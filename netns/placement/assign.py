@@ -1,7 +1,7 @@
 """Kueue's topology-aware scheduling as functions over plain data: assign the pods of a job to domains.
 
-    found = assign(nodes, usage=[], request=Request(count=8, requests={"cpu": 1000}, mode="preferred", level=RACK),
-                   levels=[BLOCK, RACK, HOST], profile=Profile())
+    request = PlacementRequest(count=8, requests={"cpu": 1000}, mode="preferred", level=RACK)
+    found = assign(nodes, usage=[], request=request, levels=[BLOCK, RACK, HOST], profile=Profile())
 
 The algorithm is that of Kueue (KEP 2724, pkg/cache/scheduler/tas_flavor_snapshot.go), in two phases. Upwards: count the
 room in every domain (counting.py, domain.py). Downwards: choose domains at the requested level (choose.py), or spread
@@ -26,18 +26,18 @@ from netns.placement.failure import not_fit
 from netns.placement.model import (
     DEFAULT_FLAVOR,
     DEFAULT_PROFILE,
-    Assignment,
     DomainAssignment,
-    Flavor,
+    PlacementRequest,
     Profile,
-    Request,
+    TopologyAssignment,
+    TopologyFlavor,
     Unplaceable,
     Usage,
 )
 from netns.placement.resolve import resolve
 from netns.placement.tree import Tree, build
 
-Placed = tuple[Assignment, Assignment | None]
+Placed = tuple[TopologyAssignment, TopologyAssignment | None]
 """The assignments of the pods, and of their leader if there is one."""
 
 NO_LEVELS: Final = Unplaceable("unknown_level", "levels: none given; a topology needs at least one")
@@ -47,11 +47,11 @@ def assign(
     nodes: Iterable[Node],
     *,
     usage: Iterable[Usage],
-    request: Request,
+    request: PlacementRequest,
     levels: Sequence[str],
     profile: Profile = DEFAULT_PROFILE,
-    flavor: Flavor = DEFAULT_FLAVOR,
-) -> Assignment | Unplaceable:
+    flavor: TopologyFlavor = DEFAULT_FLAVOR,
+) -> TopologyAssignment | Unplaceable:
     """Assign the pods of one request, beside the pods that run already; or return why that is impossible.
 
     `levels`: label keys from the widest to the narrowest. Time grows with the nodes, n log n for their sorting.
@@ -66,10 +66,10 @@ def assign(
 def place_in(
     tree: Tree,
     *,
-    request: Request,
-    leader: Request | None,
+    request: PlacementRequest,
+    leader: PlacementRequest | None,
     profile: Profile,
-    flavor: Flavor,
+    flavor: TopologyFlavor,
     within: tuple[str, ...] = (),
 ) -> Placed | Unplaceable:
     """`assign` in an existing tree, with a `leader` beside the pods, and only `within` one domain."""
@@ -123,18 +123,18 @@ def _search(tree: Tree, resolved: ResolvedRequest, *, profile: Profile) -> list[
         return Shortfall(max(0, resolved.count - short.pods) // resolved.slice_size, level)
 
 
-def _assignment(tree: Tree, given: Iterable[Domain]) -> Assignment:
+def _assignment(tree: Tree, given: Iterable[Domain]) -> TopologyAssignment:
     return _of(tree, [(domain, domain.pods) for domain in given if domain.pods > 0])
 
 
-def _leader_assignment(tree: Tree, given: Iterable[Domain]) -> Assignment:
+def _leader_assignment(tree: Tree, given: Iterable[Domain]) -> TopologyAssignment:
     return _of(tree, [(domain, domain.leaders) for domain in given if domain.leaders > 0])
 
 
-def _of(tree: Tree, counts: list[tuple[Domain, int]]) -> Assignment:
+def _of(tree: Tree, counts: list[tuple[Domain, int]]) -> TopologyAssignment:
     levels = tree.levels[-1:] if tree.of_nodes else tree.levels
     counts.sort(key=_path)
-    return Assignment(
+    return TopologyAssignment(
         levels, tuple(DomainAssignment(tree.assignment_name(domain.values), count) for domain, count in counts)
     )
 

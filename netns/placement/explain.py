@@ -11,13 +11,13 @@ from typing import Final
 
 from netns.inventory.layers import short_name
 from netns.inventory.nodes import PODS
-from netns.placement.model import Request, Unplaceable
+from netns.placement.model import PlacementRequest, Unplaceable
 
 IMPOSSIBLE: Final = ("not_fit", "no_domains_at_level", "no_replacement", "stale")
 """Kinds of failures of valid jobs; the others are mistakes in the job."""
 
 
-def explain(found: Unplaceable, *, request: Request, where: str) -> str:
+def explain(found: Unplaceable, *, request: PlacementRequest, where: str) -> str:
     """Return why `request` (the ranks without their leader) cannot be placed; `where` names the inventory."""
     match found.kind:
         case "not_fit":
@@ -37,7 +37,7 @@ def explain(found: Unplaceable, *, request: Request, where: str) -> str:
             return str(found)
 
 
-def _not_fit(found: Unplaceable, request: Request, where: str) -> str:
+def _not_fit(found: Unplaceable, request: PlacementRequest, where: str) -> str:
     fit, wanted = found.fit or 0, found.wanted or 0
     within = "no host" if request.level is None else f"no {short_name(request.level)}"
     if found.layers:

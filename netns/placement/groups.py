@@ -19,32 +19,32 @@ from netns.placement.assign import NO_LEVELS, Placed, place_in
 from netns.placement.model import (
     DEFAULT_FLAVOR,
     DEFAULT_PROFILE,
-    Assignment,
     DomainAssignment,
-    Flavor,
+    PlacementRequest,
     Profile,
     Replacement,
-    Request,
     Slice,
+    TopologyAssignment,
+    TopologyFlavor,
     Unplaceable,
     Usage,
 )
 from netns.placement.resolve import requested_level
 from netns.placement.tree import Tree, build
 
-Results = dict[str, Assignment | Unplaceable]
+Results = dict[str, TopologyAssignment | Unplaceable]
 
 
 @dataclass(frozen=True, slots=True)
 class _Context:
     tree: Tree
     profile: Profile
-    flavor: Flavor
+    flavor: TopologyFlavor
     taken: list[Usage] = field(default_factory=list)
     _to_take: list[Usage] = field(default_factory=list)
 
     def place(
-        self, request: Request, leader: Request | None = None, *, within: tuple[str, ...] = ()
+        self, request: PlacementRequest, leader: PlacementRequest | None = None, *, within: tuple[str, ...] = ()
     ) -> Placed | Unplaceable:
         self.tree.add_usage(self._to_take)
         self.taken.extend(self._to_take)
@@ -53,7 +53,7 @@ class _Context:
             self.tree, request=request, leader=leader, profile=self.profile, flavor=self.flavor, within=within
         )
 
-    def take(self, request: Request, assignment: Assignment) -> None:
+    def take(self, request: PlacementRequest, assignment: TopologyAssignment) -> None:
         """Mark it as used for the requests that follow, if there are any."""
         self._to_take.extend(
             Usage(request.requests, count=domain.count, domain=domain.values) for domain in assignment.domains
@@ -68,10 +68,10 @@ def assign_all(
     nodes: Iterable[Node],
     *,
     usage: Iterable[Usage],
-    requests: Sequence[Request],
+    requests: Sequence[PlacementRequest],
     levels: Sequence[str],
     profile: Profile = DEFAULT_PROFILE,
-    flavor: Flavor = DEFAULT_FLAVOR,
+    flavor: TopologyFlavor = DEFAULT_FLAVOR,
     replacement: Replacement | None = None,
 ) -> Results:
     """Assign the pods of each request, by its name; stop at the first Unplaceable."""
@@ -84,9 +84,9 @@ def assign_all(
 def assign_in(
     tree: Tree,
     *,
-    requests: Sequence[Request],
+    requests: Sequence[PlacementRequest],
     profile: Profile = DEFAULT_PROFILE,
-    flavor: Flavor = DEFAULT_FLAVOR,
+    flavor: TopologyFlavor = DEFAULT_FLAVOR,
     replacement: Replacement | None = None,
 ) -> Results:
     """`assign_all` in an existing tree, which is left as it was."""
@@ -101,15 +101,15 @@ def assign_in(
     return results
 
 
-def _groups(requests: Sequence[Request]) -> list[list[Request]]:
-    groups: dict[tuple[str, str | int], list[Request]] = {}
+def _groups(requests: Sequence[PlacementRequest]) -> list[list[PlacementRequest]]:
+    groups: dict[tuple[str, str | int], list[PlacementRequest]] = {}
     for index, request in enumerate(requests):
         key = ("alone", index) if request.group is None else ("group", request.group)
         groups.setdefault(key, []).append(request)
     return list(groups.values())
 
 
-def _placed(context: _Context, group: Sequence[Request]) -> Results:
+def _placed(context: _Context, group: Sequence[PlacementRequest]) -> Results:
     workers, leader = group[0], group[1] if len(group) > 1 else None
     if leader is not None and leader.count > workers.count:
         workers, leader = leader, workers
@@ -126,7 +126,7 @@ def _placed(context: _Context, group: Sequence[Request]) -> Results:
     return _record(context, ((workers, placed[0]), (leader, placed[1])))
 
 
-def _record(context: _Context, found: Iterable[tuple[Request | None, Assignment | None]]) -> Results:
+def _record(context: _Context, found: Iterable[tuple[PlacementRequest | None, TopologyAssignment | None]]) -> Results:
     results: Results = {}
     for request, assignment in found:
         if request is not None and assignment is not None:
@@ -135,7 +135,9 @@ def _record(context: _Context, found: Iterable[tuple[Request | None, Assignment 
     return results
 
 
-def _resized(context: _Context, workers: Request, leader: Request | None, previous: Assignment) -> Results | None:
+def _resized(
+    context: _Context, workers: PlacementRequest, leader: PlacementRequest | None, previous: TopologyAssignment
+) -> Results | None:
     """Return the previous assignment, longer or shorter; None if it cannot be used, so that all is placed anew."""
     led = None if leader is None else leader.previous
     size = workers.slices[0].size if workers.slices else 1
@@ -163,7 +165,7 @@ def _resized(context: _Context, workers: Request, leader: Request | None, previo
     return results
 
 
-def _first(assignment: Assignment, count: int) -> Assignment:
+def _first(assignment: TopologyAssignment, count: int) -> TopologyAssignment:
     """Return the first `count` pods of an assignment."""
     domains: list[DomainAssignment] = []
     for domain in assignment.domains:
@@ -171,10 +173,10 @@ def _first(assignment: Assignment, count: int) -> Assignment:
             break
         domains.append(DomainAssignment(domain.values, min(domain.count, count)))
         count -= domain.count
-    return Assignment(assignment.levels, tuple(domains))
+    return TopologyAssignment(assignment.levels, tuple(domains))
 
 
-def _replaced(context: _Context, group: Sequence[Request], replacement: Replacement) -> Results:
+def _replaced(context: _Context, group: Sequence[PlacementRequest], replacement: Replacement) -> Results:
     results: Results = {}
     for request in group:
         existing = replacement.assignments.get(request.name)
@@ -186,10 +188,14 @@ def _replaced(context: _Context, group: Sequence[Request], replacement: Replacem
     return results
 
 
-def _moved(context: _Context, request: Request, existing: Assignment, unhealthy: str) -> Assignment | Unplaceable:
+def _moved(
+    context: _Context, request: PlacementRequest, existing: TopologyAssignment, unhealthy: str
+) -> TopologyAssignment | Unplaceable:
     """Return `existing` with the pods of the node `unhealthy` moved."""
     missing = sum(domain.count for domain in existing.domains if domain.values[-1] == unhealthy)
-    kept = Assignment(existing.levels, tuple(domain for domain in existing.domains if domain.values[-1] != unhealthy))
+    kept = TopologyAssignment(
+        existing.levels, tuple(domain for domain in existing.domains if domain.values[-1] != unhealthy)
+    )
     stale = _stale(context.tree, kept)
     if stale is not None:
         return Unplaceable(
@@ -216,7 +222,7 @@ def _moved(context: _Context, request: Request, existing: Assignment, unhealthy:
     return _merged(context.tree, placed[0], kept)
 
 
-def _broken(request: Request, missing: int) -> bool:
+def _broken(request: PlacementRequest, missing: int) -> bool:
     """Return whether the missing pods are not whole slices."""
     return bool(request.slices) and missing % max(request.slices[0].size, 1) != 0
 
@@ -226,7 +232,7 @@ def _whole(slices: Sequence[Slice], missing: int) -> tuple[Slice, ...]:
     return next(((each,) for each in reversed(slices) if missing % each.size == 0), ())
 
 
-def _required_domain(tree: Tree, request: Request, kept: Assignment, missing: int) -> tuple[str, ...]:
+def _required_domain(tree: Tree, request: PlacementRequest, kept: TopologyAssignment, missing: int) -> tuple[str, ...]:
     """Return the domain that new pods must stay in; () if they may go anywhere."""
     if not kept.domains:
         return ()
@@ -240,7 +246,7 @@ def _required_domain(tree: Tree, request: Request, kept: Assignment, missing: in
     return tree.path(kept.domains[0].values)[: tree.levels.index(level) + 1]
 
 
-def _incomplete_domain(tree: Tree, incomplete: Slice, kept: Assignment, missing: int) -> tuple[str, ...]:
+def _incomplete_domain(tree: Tree, incomplete: Slice, kept: TopologyAssignment, missing: int) -> tuple[str, ...]:
     """Return the domain whose pods are whole slices again with the missing ones."""
     if incomplete.level not in tree.levels:
         return ()
@@ -251,15 +257,15 @@ def _incomplete_domain(tree: Tree, incomplete: Slice, kept: Assignment, missing:
     return next((path for path in sorted(pods) if (pods[path] + missing) % incomplete.size == 0), ())
 
 
-def _stale(tree: Tree, assignment: Assignment) -> str | None:
+def _stale(tree: Tree, assignment: TopologyAssignment) -> str | None:
     """Return the first domain of `assignment` that no longer exists."""
     return next((domain.values[0] for domain in assignment.domains if not tree.contains(domain.values)), None)
 
 
-def _merged(tree: Tree, first: Assignment, second: Assignment) -> Assignment:
+def _merged(tree: Tree, first: TopologyAssignment, second: TopologyAssignment) -> TopologyAssignment:
     """Return the sum of both, in the order of label paths."""
     counts: Counter[tuple[str, ...]] = Counter()
     for domain in (*first.domains, *second.domains):
         counts[domain.values] += domain.count
     values = sorted(counts, key=tree.path)
-    return Assignment(first.levels, tuple(DomainAssignment(each, counts[each]) for each in values))
+    return TopologyAssignment(first.levels, tuple(DomainAssignment(each, counts[each]) for each in values))

@@ -33,7 +33,7 @@ from netns.errors import JobError
 from netns.inventory.layers import level_named
 from netns.inventory.nodes import PODS
 from netns.inventory.quantity import Quantities
-from netns.placement.model import Affinity, Expression, Mode, Request, Slice, Term, Toleration
+from netns.placement.model import Affinity, Expression, Mode, PlacementRequest, Slice, Term, Toleration
 
 MAX_RANKS: Final = 1_000_000
 WANTED: Final = "holds no job; give name, ranks and command"
@@ -193,7 +193,7 @@ class Job(Strict):
         """The number of ranks beside the leader; all of them, if there is none."""
         return self.ranks - (self.leader is not None)
 
-    def requests(self) -> tuple[Request, ...]:
+    def requests(self) -> tuple[PlacementRequest, ...]:
         """Return the job as a scheduler's requests: its ranks, and their leader if there is one."""
         workers = self._request()
         if self.leader is None:
@@ -201,7 +201,7 @@ class Job(Strict):
         leader = replace(workers, name=f"{self.name}-leader", count=1, requests=self.leader.resources, slices=())
         return replace(workers, group=self.name), replace(leader, group=self.name)
 
-    def _request(self) -> Request:
+    def _request(self) -> PlacementRequest:
         mode: Mode = "unconstrained"
         if self.topology.required is not None:
             mode = "required"
@@ -209,7 +209,7 @@ class Job(Strict):
             mode = "preferred"
         elif self.slices:
             mode = "slice_only"
-        return Request(
+        return PlacementRequest(
             name=self.name,
             count=self.workers,
             requests=self.resources,

@@ -84,7 +84,7 @@ class DomainAssignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class TopologyAssignment:
     """The domains of the pods, in the order of their label paths, which is also the order of the ranks."""
 
     levels: tuple[str, ...]
@@ -130,7 +130,7 @@ class Unplaceable:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PlacementRequest:
     """Pods of one kind, and how close to each other they must be."""
 
     name: str = "main"
@@ -156,7 +156,7 @@ class Request:
     group: str | None = None
     """Of two requests of one group, the smaller one is the leader, placed in the domain of the other, the workers."""
 
-    previous: Assignment | None = None
+    previous: TopologyAssignment | None = None
     """For a workload that grows or shrinks: its current assignment."""
 
 
@@ -179,7 +179,7 @@ class Replacement:
     node: str
     """Its value of the lowest level."""
 
-    assignments: Mapping[str, Assignment]
+    assignments: Mapping[str, TopologyAssignment]
     """By the request's name."""
 
     stays: bool = False
@@ -207,7 +207,7 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class Flavor:
+class TopologyFlavor:
     """The set of nodes: Kueue's ResourceFlavor with its Topology."""
 
     topology: str = "default"
@@ -221,4 +221,4 @@ class Flavor:
 
 
 DEFAULT_PROFILE: Final = Profile()
-DEFAULT_FLAVOR: Final = Flavor()
+DEFAULT_FLAVOR: Final = TopologyFlavor()

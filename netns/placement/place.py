@@ -27,12 +27,12 @@ from netns.placement.job import Job
 from netns.placement.model import (
     DEFAULT_FLAVOR,
     DEFAULT_PROFILE,
-    Assignment,
     DomainAssignment,
-    Flavor,
+    PlacementRequest,
     Profile,
     Replacement,
-    Request,
+    TopologyAssignment,
+    TopologyFlavor,
     Unplaceable,
     Usage,
 )
@@ -86,7 +86,7 @@ def place(
     *,
     usage: Iterable[Usage] | None = None,
     profile: Profile = DEFAULT_PROFILE,
-    flavor: Flavor = DEFAULT_FLAVOR,
+    flavor: TopologyFlavor = DEFAULT_FLAVOR,
     where: str = "the inventory",
 ) -> Placement:
     """Place the ranks of `job`. `usage`: the pods that run already; None: not known. `where` names `nodes` in errors.
@@ -111,7 +111,7 @@ def replace_hosts(
     lost: Sequence[str],
     usage: Iterable[Usage] | None = None,
     profile: Profile = DEFAULT_PROFILE,
-    flavor: Flavor = DEFAULT_FLAVOR,
+    flavor: TopologyFlavor = DEFAULT_FLAVOR,
     where: str = "the inventory",
 ) -> Placement:
     """Move the ranks of the hosts `lost` elsewhere; all others stay. `hosts`: rank -> host, as they run now.
@@ -168,7 +168,7 @@ class _Asked:
     job: Job
     nodes: Sequence[Node]
     levels: tuple[str, ...]
-    requests: tuple[Request, ...]
+    requests: tuple[PlacementRequest, ...]
     """The ranks, and their leader if there is one."""
     notes: tuple[str, ...]
     where: str
@@ -194,9 +194,9 @@ class _Asked:
             requests = tuple(replace(request, requests={}) for request in requests)
         return cls(job, nodes, levels, requests, tuple(notes), where)
 
-    def checked(self, found: Assignment | Unplaceable) -> Assignment:
+    def checked(self, found: TopologyAssignment | Unplaceable) -> TopologyAssignment:
         """Return an assignment. Raises PlacementError or JobError, in the words of the job's file, if it is none."""
-        if isinstance(found, Assignment):
+        if isinstance(found, TopologyAssignment):
             return found
         why = self._stale(found.argument) if found.kind == "stale" else None
         why = why or explain(found, request=self.requests[0], where=self.where)
@@ -237,14 +237,16 @@ class _Asked:
         return Placement(self.job, self.levels, tuple(by_host[host] for host in hosts), self.notes)
 
 
-def _hosts(assignment: Assignment) -> Iterable[str]:
+def _hosts(assignment: TopologyAssignment) -> Iterable[str]:
     """Yield the host of each pod, in the order of label paths."""
     return chain.from_iterable(repeat(domain.values[-1], domain.count) for domain in assignment.domains)
 
 
-def _assignment(hosts: Iterable[str]) -> Assignment:
+def _assignment(hosts: Iterable[str]) -> TopologyAssignment:
     counts = Counter(hosts)
-    return Assignment((HOSTNAME_LABEL,), tuple(DomainAssignment((host,), count) for host, count in counts.items()))
+    return TopologyAssignment(
+        (HOSTNAME_LABEL,), tuple(DomainAssignment((host,), count) for host, count in counts.items())
+    )
 
 
 def hostfile(placement: Placement) -> str:

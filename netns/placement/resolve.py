@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from netns.placement.choose import ResolvedRequest
-from netns.placement.model import Profile, Request, Slice, Unplaceable
+from netns.placement.model import PlacementRequest, Profile, Slice, Unplaceable
 
 
 def resolve(
-    request: Request, *, levels: Sequence[str], profile: Profile, leaders: int
+    request: PlacementRequest, *, levels: Sequence[str], profile: Profile, leaders: int
 ) -> ResolvedRequest | Unplaceable:
     """Resolve `request` for a topology with `levels`; the messages are Kueue's if it has one."""
     if request.count < 1:
@@ -51,7 +51,7 @@ def resolve(
     )
 
 
-def requested_level(request: Request, levels: Sequence[str]) -> str:
+def requested_level(request: PlacementRequest, levels: Sequence[str]) -> str:
     """Return the level at which the pods of `request` must, or should, lie together; "" if it is missing.
 
     Without a level, slices may lie anywhere: they are placed in the whole topology, single pods at the lowest level.
@@ -61,7 +61,7 @@ def requested_level(request: Request, levels: Sequence[str]) -> str:
     return levels[0] if request.slices else levels[-1]
 
 
-def _wrong_size(request: Request) -> Unplaceable | None:
+def _wrong_size(request: PlacementRequest) -> Unplaceable | None:
     for each in request.slices:
         if not each.size or each.size < 1:
             return Unplaceable(

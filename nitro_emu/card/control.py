@@ -43,8 +43,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from netns.base.unix_sockets import BACKLOG, LineClient, listen, peer_credentials
-from nitro_emu.card.control_calls import MAX_WAIT_S, Calls, ControlledCard
-from nitro_emu.card.control_gate import MAX_MAP_BYTES, MAX_REQUEST_BYTES, Caller, Gate, RequestError
+from nitro_emu.card.control_calls import MAX_WAIT_S, ControlCalls, ControlledCard
+from nitro_emu.card.control_gate import MAX_MAP_BYTES, MAX_REQUEST_BYTES, Caller, CallError, Gate
 from nitro_emu.closing import Closing
 from nitro_emu.errors import CardError, NitroError
 from nitro_emu.log_ring import LogRing
@@ -115,7 +115,7 @@ class CardControlServer:
         """
         self._alarms = alarms or Alarms()
         self._gate = Gate(audit=audit, alarms=self._alarms)
-        self._answers = Calls(card, log=log, audit=audit, image=image).answers
+        self._answers = ControlCalls(card, log=log, audit=audit, image=image).answers
         self._path = card.config.run_dir / CONTROL_SOCKET
         self._vf_uids = vf_uids
         self._listeners: list[socket.socket] = []
@@ -220,7 +220,7 @@ class CardControlServer:
                 return
             while await _within(self._timeout_s(client), self._serve_request(reader, writer, client=client)):
                 pass
-        except RequestError as error:
+        except CallError as error:
             with suppress(OSError):  # it has gone
                 await _send(writer, {"error": str(error)})
         except (OSError, TimeoutError):
@@ -239,7 +239,7 @@ class CardControlServer:
     async def _serve_request(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, client: _Client
     ) -> bool:
-        """Answer one request; return whether there was one. Raises RequestError, OSError."""
+        """Answer one request; return whether there was one. Raises CallError, OSError."""
         if not (line := await _line(reader)):
             return False
         reply = await self._reply(client.caller, line)
@@ -302,11 +302,11 @@ def _caller_over_tcp(client: socket.socket) -> Caller:
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes:
-    """Return the next line; nothing at the end. Raises RequestError for one that is too long."""
+    """Return the next line; nothing at the end. Raises CallError for one that is too long."""
     try:
         line = await reader.readline()
     except ValueError:
-        raise RequestError(
+        raise CallError(
             f"a request has at most {MAX_REQUEST_BYTES} bytes, or {MAX_MAP_BYTES} for a map, in one line"
         ) from None
     return line if line.endswith(b"\n") else b""

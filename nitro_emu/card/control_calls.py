@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
 from nitro_emu.card.config import CardConfig
-from nitro_emu.card.control_gate import RequestError
+from nitro_emu.card.control_gate import CallError
 from nitro_emu.log_ring import LogRing
 from nitro_emu.trust.audit_log import AuditLog
 from nitro_emu.trust.measure import image_sha384
@@ -58,7 +58,7 @@ class ControlledCard(Protocol):
         """Return a document that states the audit log's head; None: this card has no chip. Raises NitroError."""
 
 
-class Calls:
+class ControlCalls:
     """The calls of one card; `answers` has what answers each."""
 
     def __init__(self, card: ControlledCard, *, log: LogRing, audit: AuditLog | None, image: str | None) -> None:
@@ -89,9 +89,9 @@ class Calls:
         _only(arguments, "after", "wait_s")
         after, wait_s = arguments.get("after", 0), arguments.get("wait_s", 0)
         if not isinstance(after, int) or isinstance(after, bool):
-            raise RequestError(f"after: {after!r:.100} is no number of a record; give an integer")
+            raise CallError(f"after: {after!r:.100} is no number of a record; give an integer")
         if not isinstance(wait_s, int | float) or isinstance(wait_s, bool) or not 0 <= wait_s <= MAX_WAIT_S:
-            raise RequestError(f"wait_s: {wait_s!r:.100} is not between 0 and {MAX_WAIT_S}")
+            raise CallError(f"wait_s: {wait_s!r:.100} is not between 0 and {MAX_WAIT_S}")
         found = await self._log_ring.newer(after, timeout_s=wait_s) if wait_s else self._log_ring.after(after)
         return {"records": found}
 
@@ -106,7 +106,7 @@ class Calls:
     async def _audit(self, arguments: dict[str, Any]) -> dict[str, Any]:
         _only(arguments)
         if self._audit_log is None:
-            raise RequestError("this card keeps no audit log; set audit_log in its settings")
+            raise CallError("this card keeps no audit log; set audit_log in its settings")
         self._audit_log.flush()
         records, head = self._audit_log.records, self._audit_log.head
         found = {"path": str(self._audit_log.path), "records": records, "head": head}
@@ -122,14 +122,14 @@ class Calls:
         except (binascii.Error, ValueError):
             document = b""
         if not document:
-            raise RequestError(f"document: {text!r:.100} is no document in base64; nitro-vpc makes them")
+            raise CallError(f"document: {text!r:.100} is no document in base64; nitro-vpc makes them")
         return self._card.set_map(document)
 
     async def _update(self, arguments: dict[str, Any]) -> dict[str, Any]:
         _only(arguments, "manifest")
         manifest = arguments.get("manifest")
         if not isinstance(manifest, str) or not _PATH.fullmatch(manifest):
-            raise RequestError(f"manifest: {manifest!r:.100} is no absolute path of a file; give one")
+            raise CallError(f"manifest: {manifest!r:.100} is no absolute path of a file; give one")
         return await self._card.update(manifest)
 
 
@@ -138,12 +138,12 @@ ATTESTED: Final = ("nonce", "user_data")
 
 
 def bytes_untrusted(name: str, value: object) -> bytes | None:
-    """Return an argument of `attest` as bytes; None if it is not given. Raises RequestError."""
+    """Return an argument of `attest` as bytes; None if it is not given. Raises CallError."""
     if value is None:
         return None
     digits = value if isinstance(value, str) else "?"
     if len(digits) % 2 or len(digits) > 2 * MAX_NONCE_BYTES or not set(digits) <= set("0123456789abcdefABCDEF"):
-        raise RequestError(f"{name}: {value!r:.100} is not up to {MAX_NONCE_BYTES} bytes in hexadecimal")
+        raise CallError(f"{name}: {value!r:.100} is not up to {MAX_NONCE_BYTES} bytes in hexadecimal")
     return bytes.fromhex(digits)
 
 
@@ -163,4 +163,4 @@ def unsigned_statement(*, image: str, configuration: str, given: Mapping[str, An
 
 def _only(arguments: dict[str, Any], *known: str) -> None:
     if unknown := arguments.keys() - set(known):
-        raise RequestError(f"no argument {min(unknown)!r:.100}; there are {', '.join(known) or 'none'}")
+        raise CallError(f"no argument {min(unknown)!r:.100}; there are {', '.join(known) or 'none'}")

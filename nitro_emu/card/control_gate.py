@@ -62,11 +62,11 @@ _NEVER_SUMMARISED: Final = CHANGES - {Call.MAP}
 Answers = Mapping[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]]
 
 
-class RequestError(NitroError):
+class CallError(NitroError):
     """A request is malformed, or asks for what there is not; the client gets the message."""
 
 
-class RefusedRequestError(NitroError):
+class RefusedCallError(NitroError):
     """The policy, or a limit, refuses a request; the client gets the message."""
 
 
@@ -122,7 +122,7 @@ class Gate:
             if call in CHANGES and self._audit is not None:
                 self._audit.reserve()
             reply = await calls[call](request)
-        except RefusedRequestError as error:
+        except RefusedCallError as error:
             self._record(caller, call=call, arguments=arguments, outcome="refused", reason=str(error))
             raise
         except asyncio.CancelledError:  # the client has gone, or the card ends: that goes on, recorded or not
@@ -146,22 +146,20 @@ class Gate:
         self._record(caller, call="connect", arguments=b"", outcome="refused", reason=reason)
 
     def _check_rate(self, caller: Caller) -> None:
-        """Raise RefusedRequestError if a caller asks too often."""
+        """Raise RefusedCallError if a caller asks too often."""
         if not self._bucket(caller).take(now=self._clock()):
-            raise RefusedRequestError(
-                f"{caller} asks more often than {RATES[caller.principal][0]:g} times a second; wait"
-            )
+            raise RefusedCallError(f"{caller} asks more often than {RATES[caller.principal][0]:g} times a second; wait")
         if caller.host and not self.is_proved(caller) and not self._tcp_bucket.take(now=self._clock()):
-            raise RefusedRequestError(f"all hosts together ask more often than {TCP_RATE[0]:g} times a second; wait")
+            raise RefusedCallError(f"all hosts together ask more often than {TCP_RATE[0]:g} times a second; wait")
 
     def _check(self, caller: Caller, call: str) -> None:
-        """Raise RefusedRequestError unless the policy allows the call."""
+        """Raise RefusedCallError unless the policy allows the call."""
         if is_allowed(caller.principal, call=call):
             return
         allowed = ", ".join(sorted(POLICY[caller.principal])) or "nothing"
         reason = f"{caller} may not ask for {call}, only for {allowed}; ask as root, or as the card's user"
         self._alarms.raise_alarm("control", reason)
-        raise RefusedRequestError(reason)
+        raise RefusedCallError(reason)
 
     def _bucket(self, caller: Caller) -> TokenBucket:
         key: object = caller.key
@@ -196,25 +194,25 @@ class Gate:
 
 
 def request_untrusted(line: bytes) -> dict[str, Any]:
-    """Return a request as an object. Raises RequestError."""
+    """Return a request as an object. Raises CallError."""
     if len(line) > MAX_REQUEST_BYTES:
         if (found := _BIG_MAP.fullmatch(line)) is None:
-            raise RequestError(f"a request has at most {MAX_REQUEST_BYTES} bytes, unless it is a map of the usual form")
+            raise CallError(f"a request has at most {MAX_REQUEST_BYTES} bytes, unless it is a map of the usual form")
         return {"command": "map", "document": found.group(1).decode("ascii")}
     try:
         request = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"not JSON: {error!s:.200}") from None
+        raise CallError(f"not JSON: {error!s:.200}") from None
     if not isinstance(request, dict):
-        raise RequestError("a request is a JSON object")
+        raise CallError("a request is a JSON object")
     return request
 
 
 def _call_untrusted(request: dict[str, Any], *, calls: Answers) -> str:
-    """Take the name of the call out of a request. Raises RequestError if there is no such call."""
+    """Take the name of the call out of a request. Raises CallError if there is no such call."""
     command = request.pop("command", None)
     if not isinstance(command, str) or command not in calls:
-        raise RequestError(f"no command {command!r:.100}; there are {', '.join(calls)}")
+        raise CallError(f"no command {command!r:.100}; there are {', '.join(calls)}")
     return command
 
 

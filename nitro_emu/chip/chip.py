@@ -1,6 +1,6 @@
 """The chip: boots a card, which is to measure it, to compare it with its signed manifest, and only then to help it.
 
-    chip = Chip(Store(directory), now=clock)
+    chip = Chip(ChipStore(directory), now=clock)
     secret = chip.boot(files)            # 32 bytes that the caller wipes; None: chip.reason says why
     chip.nsm                             # what a booted card may ask
 

@@ -14,7 +14,7 @@ from netns.base.options import json_option
 from netns.base.output import print_json
 from nitro_emu.card.control import ask
 from nitro_emu.card.control_calls import MAX_NONCE_BYTES, bytes_untrusted
-from nitro_emu.card.control_gate import RequestError
+from nitro_emu.card.control_gate import CallError
 from nitro_emu.cli.options import run_dir_option
 from nitro_emu.errors import CardError
 
@@ -55,7 +55,7 @@ def _arguments(nonce: str | None, *, user_data: str | None) -> dict[str, str]:
     for name, value in given.items():
         try:
             bytes_untrusted("--" + name.replace("_", "-"), value)
-        except RequestError as error:
+        except CallError as error:
             raise click.UsageError(str(error)) from error
     return {name: value for name, value in given.items() if value is not None}
 

@@ -9,7 +9,7 @@ import click
 
 from netns.base.options import json_option
 from netns.base.output import print_json
-from netns.base.program import Group
+from netns.base.program import CommandGroup
 from nitro_emu.card.control import ask
 from nitro_emu.cli.attest import document_untrusted, write_document
 from nitro_emu.cli.options import run_dir_option
@@ -18,7 +18,7 @@ from nitro_emu.errors import CardError
 from nitro_emu.trust.audit_log import examine_log_untrusted
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def audit() -> None:
     """Check the record of all that a card was asked for, or show its head."""
 

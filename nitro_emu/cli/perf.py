@@ -26,7 +26,7 @@ from nitro_emu.gid import gid_text
 from nitro_emu.run_directory import remedy
 from srd.perf.errors import PerfError
 from srd.perf.figures import BANDWIDTH_HEAD, LATENCY_HEAD
-from srd.perf.sweep.client import Row
+from srd.perf.sweep.client import SizeRow
 from srd.perf.sweep.plan import ALL_SIZES, ITERATIONS, MAX_BYTES, MAX_DEPTH, MAX_ITERATIONS, Sweep
 from srd.perf.sweep.report import RULE, document
 
@@ -152,9 +152,9 @@ def _measure(
     sizes = ALL_SIZES if all_sizes else (size or least,)
     sweep = Sweep(operation_of(wanted, latency=latency), sizes=sizes, iterations=iters, verify=verify, tx_depth=depth)
 
-    rows, at = list[Row](), time.time()
+    rows, at = list[SizeRow](), time.time()
 
-    def show(row: Row) -> None:
+    def show(row: SizeRow) -> None:
         rows.append(row)
         if not as_json:
             click.echo(row.figures.row)

@@ -18,7 +18,7 @@ from nitro_emu.cli.volume_keys import prepare, private_key
 from nitro_emu.cli.volume_options import catalog_option, name_argument, run_dir_option
 from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit, say_ready
 from nitro_emu.ebs import remote
-from nitro_emu.ebs.attachment import Attachment, Settings, claimed
+from nitro_emu.ebs.attachment import Attachment, AttachmentSettings, claimed
 from nitro_emu.ebs.catalog import Catalog, Volume
 from nitro_emu.ebs.device import BLOCK_BYTES, BlockDevice
 from nitro_emu.ebs.limits import MAX_BYTES_PER_S, MAX_IOPS, Provisioned
@@ -77,7 +77,7 @@ def attach(
     Prints one line when clients can connect; the log goes to stderr. What is written is encrypted with the volume's
     key, which only the card that it was created for can use.
     """
-    settings = Settings(
+    settings = AttachmentSettings(
         name=name,
         run_dir=run_dir.absolute(),
         socket=socket and socket.absolute(),
@@ -103,7 +103,13 @@ def attach(
 
 
 async def _serve_volume(
-    settings: Settings, control: socket.socket, volume: Volume, *, card: Path, security: SecurityConfig, as_json: bool
+    settings: AttachmentSettings,
+    control: socket.socket,
+    volume: Volume,
+    *,
+    card: Path,
+    security: SecurityConfig,
+    as_json: bool,
 ) -> None:
     key = unwrap(volume.wrapped_key, card=await private_key(card), volume=volume.name)
     async with remote.attached(volume, security=security) as device:
@@ -112,7 +118,7 @@ async def _serve_volume(
 
 
 async def _serve(
-    settings: Settings,
+    settings: AttachmentSettings,
     control: socket.socket,
     device: BlockDevice,
     *,

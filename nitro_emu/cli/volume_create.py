@@ -12,7 +12,7 @@ from netns.base.addresses import host_port_text
 from netns.base.options import Size, json_option
 from netns.base.output import print_json
 from nitro_emu.cli.volume_keys import public_key
-from nitro_emu.cli.volume_options import Server, catalog_option, name_argument
+from nitro_emu.cli.volume_options import ServerOption, catalog_option, name_argument
 from nitro_emu.ebs import remote
 from nitro_emu.ebs.catalog import Catalog, ServerAddress, Volume, new_id, place
 from nitro_emu.ebs.device import BLOCK_BYTES
@@ -26,7 +26,7 @@ from srd.cli.security import SecurityOptions, security_options
 @name_argument
 @click.option("--size", "size_bytes", type=Size(least=BLOCK_BYTES, most=MAX_VOLUME_BYTES), required=True)
 @click.option(
-    "--server", "servers", type=Server(), multiple=True, required=True,
+    "--server", "servers", type=ServerOption(), multiple=True, required=True,
     help="A volume server, and what fails with it, such as its rack; several times.",
 )  # fmt: skip
 @click.option("--replicas", type=click.IntRange(1, 7), default=3, show_default=True, help="In as many domains.")

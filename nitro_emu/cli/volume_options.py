@@ -35,7 +35,7 @@ def _name(_context: click.Context, _parameter: click.Parameter, value: str) -> s
 name_argument: Final = click.argument("name", callback=_name)
 
 
-class Server(click.ParamType[ServerAddress]):
+class ServerOption(click.ParamType[ServerAddress]):
     """DOMAIN=HOST[:PORT]."""
 
     name = "DOMAIN=HOST[:PORT]"

@@ -13,7 +13,7 @@ from netns.base.addresses import host_port_text
 from netns.base.options import HostPort, json_option
 from netns.base.output import print_json
 from netns.base.tables import print_table, table
-from nitro_emu.cli.volume_options import Server, catalog_option, name_argument
+from nitro_emu.cli.volume_options import ServerOption, catalog_option, name_argument
 from nitro_emu.ebs import remote
 from nitro_emu.ebs.catalog import Catalog, ServerAddress, Volume, position_of
 from nitro_emu.ebs.errors import VolumeError
@@ -80,7 +80,10 @@ def _row(report: ReplicaReport, now: ReplicaStatus | None) -> dict[str, Any]:
 @name_argument
 @click.argument("old", metavar="HOST[:PORT]", type=HostPort(default_port=DEFAULT_PORT))
 @click.option(
-    "--server", type=Server(), required=True, help="The server in its place, and what fails with it, such as its rack."
+    "--server",
+    type=ServerOption(),
+    required=True,
+    help="The server in its place, and what fails with it, such as its rack.",
 )
 @catalog_option
 @security_options

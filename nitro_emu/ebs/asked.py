@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from nitro_emu.ebs.calls import Calls, Use
-from nitro_emu.ebs.capsule import Command, Reply
+from nitro_emu.ebs.capsule import CapsuleCommand, CapsuleReply
 
 
 class Ended(NamedTuple):
@@ -16,14 +16,14 @@ class Ended(NamedTuple):
 
     member: int
     use: Use
-    reply: Reply | None
+    reply: CapsuleReply | None
     """None: it is no member any more."""
 
 
 class Asked:
     """`ask` a member, or several; `next_end` returns who has answered; `close` gives the memory back."""
 
-    def __init__(self, calls: Calls, command: Command) -> None:
+    def __init__(self, calls: Calls, command: CapsuleCommand) -> None:
         self.calls = calls
         self._command = command
         self.members = set[int]()
@@ -45,7 +45,7 @@ class Asked:
         self.waiting += 1
         self.calls.post(member, self._command, use, partial(self._on_end, member, use))
 
-    def _on_end(self, member: int, use: Use, reply: Reply | None) -> None:
+    def _on_end(self, member: int, use: Use, reply: CapsuleReply | None) -> None:
         self.waiting -= 1
         self._ended.append(Ended(member, use, reply))
         self._tell()

@@ -34,7 +34,7 @@ from nitro_emu.ebs.errors import DeviceError, VolumeError
 from nitro_emu.ebs.front import Front
 from nitro_emu.ebs.limits import Limits, Provisioned
 from nitro_emu.ebs.metrics import handler
-from nitro_emu.ebs.nbd.server import Server
+from nitro_emu.ebs.nbd.server import NbdServer
 
 DEFAULT_RUN_DIR: Final = Path("/run/nitro-volume")
 CONTROL_SUFFIX: Final = ".control.sock"
@@ -50,7 +50,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class AttachmentSettings:
     """How a volume is attached."""
 
     name: str
@@ -73,7 +73,7 @@ def control_path(run_dir: Path, name: str) -> Path:
 
 
 @contextmanager
-def claimed(settings: Settings) -> Iterator[socket.socket]:
+def claimed(settings: AttachmentSettings) -> Iterator[socket.socket]:
     """Have the control socket of a volume for a `with` block: no other process here attaches it. Raises VolumeError."""
     path = settings.control
     try:
@@ -106,12 +106,12 @@ class Attachment:
     """An attached volume; `open` attaches it."""
 
     def __init__(
-        self, settings: Settings, *, device: BlockDevice, report: Callable[[], Mapping[str, object]] = dict
+        self, settings: AttachmentSettings, *, device: BlockDevice, report: Callable[[], Mapping[str, object]] = dict
     ) -> None:
         """`report`: what the device has to tell, for the status."""
         self.settings = settings
         self.front = Front(device, limits=Limits(settings.provisioned))
-        self.server = Server(self.front, name=settings.name)
+        self.server = NbdServer(self.front, name=settings.name)
         self.addresses: list[str] = []
         """Where clients connect, as NBD URIs."""
         self.detached = asyncio.Event()
@@ -127,7 +127,7 @@ class Attachment:
     @asynccontextmanager
     async def open(
         cls,
-        settings: Settings,
+        settings: AttachmentSettings,
         *,
         control: socket.socket,
         device: BlockDevice,

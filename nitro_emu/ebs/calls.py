@@ -14,11 +14,11 @@ from collections.abc import Callable, Coroutine
 from itertools import chain
 from typing import Any
 
-from nitro_emu.ebs.capsule import Command, Opcode, Outcome, Reply
+from nitro_emu.ebs.capsule import CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.forming import RefusedError, Replicas, time_now
 from nitro_emu.ebs.link import Buffer, LinkError, Pending
-from nitro_emu.ebs.view import Member, View
+from nitro_emu.ebs.view import View, ViewMember
 
 
 class Use:
@@ -55,11 +55,13 @@ class Calls:
         self._open = defaultdict[int, dict[_Call, None]](dict)  # by member, in their order
         self._works = set[asyncio.Task[None]]()
 
-    def command(self, opcode: Opcode, **fields: Any) -> Command:
+    def command(self, opcode: CapsuleOpcode, **fields: Any) -> CapsuleCommand:
         """Return a command of this epoch."""
         return self.replicas.command(opcode, epoch=self.view.epoch, **fields)
 
-    def post(self, member: int, command: Command, use: Use | None, on_end: Callable[[Reply | None], None]) -> None:
+    def post(
+        self, member: int, command: CapsuleCommand, use: Use | None, on_end: Callable[[CapsuleReply | None], None]
+    ) -> None:
         """Have a member do a command; `on_end` gets its reply, maybe at once, or None: it is no member any more."""
         found = None if self.view.is_over else self.view.members.get(member)
         if found is None:  # since a moment ago
@@ -80,13 +82,13 @@ class Calls:
         del self._open[call.member][call]
         return True
 
-    async def call(self, member: int, command: Command, use: Use | None) -> Reply | None:
+    async def call(self, member: int, command: CapsuleCommand, use: Use | None) -> CapsuleReply | None:
         """Return a member's reply; None: it is no member any more."""
-        future: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[CapsuleReply | None] = asyncio.get_running_loop().create_future()
         self.post(member, command, use, lambda reply: None if future.done() else future.set_result(reply))
         return await future
 
-    def refused(self, member: int, reply: Reply) -> None:
+    def refused(self, member: int, reply: CapsuleReply) -> None:
         """Go on without a member that did not do a command."""
         self.drop(member, RefusedError(self.replicas.links[member].name, reply))
 
@@ -128,7 +130,12 @@ class _Call:
     __slots__ = ("_calls", "_found", "_on_end", "_sent_at", "_use", "member", "pending")
 
     def __init__(
-        self, calls: Calls, member: int, found: Member, use: Use | None, on_end: Callable[[Reply | None], None]
+        self,
+        calls: Calls,
+        member: int,
+        found: ViewMember,
+        use: Use | None,
+        on_end: Callable[[CapsuleReply | None], None],
     ) -> None:
         self._calls = calls
         self.member = member
@@ -138,15 +145,15 @@ class _Call:
         self._sent_at = time_now()
         self.pending: Pending | None = None
 
-    def ended(self, result: Reply | LinkError) -> None:
+    def ended(self, result: CapsuleReply | LinkError) -> None:
         """Note what has come of it, and tell whoever has asked."""
-        if not self._end(is_quiet=isinstance(result, Reply)):
+        if not self._end(is_quiet=isinstance(result, CapsuleReply)):
             return
-        if not isinstance(result, Reply):
+        if not isinstance(result, CapsuleReply):
             self._calls.drop(self.member, result)
-        elif result.outcome is not Outcome.FENCED:
+        elif result.outcome is not CapsuleOutcome.FENCED:
             self._calls.view.renew(self.member, sent_at=self._sent_at)
-        self._on_end(result if isinstance(result, Reply) else None)
+        self._on_end(result if isinstance(result, CapsuleReply) else None)
 
     def cancel(self) -> None:
         """End it: who was asked is no member any more."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
-from nitro_emu.ebs.server.entries import EXTENT_BLOCKS, MAX_EPOCH, Kind, epoch_of
+from nitro_emu.ebs.server.entries import EXTENT_BLOCKS, MAX_EPOCH, BlockKind, epoch_of
 
 MAX_IO_BYTES: Final = 1 << 20
 """Data of one command."""
@@ -24,7 +24,7 @@ MAX_ZERO_BYTES: Final = 256 << 20
 """Blocks that one command may write without data: their entries are 1 MiB."""
 
 
-class Opcode(IntEnum):
+class CapsuleOpcode(IntEnum):
     """What a command is."""
 
     STATUS = 1
@@ -54,27 +54,36 @@ class Opcode(IntEnum):
     """As ENTRIES, of the data that there is, whatever was decided since: what a block was before it was absent."""
 
 
-NO_DATA: Final = frozenset({Opcode.STATUS, Opcode.CREATE, Opcode.PROMISE, Opcode.MARK, Opcode.RENEW, Opcode.RELEASE})
+NO_DATA: Final = frozenset(
+    {
+        CapsuleOpcode.STATUS,
+        CapsuleOpcode.CREATE,
+        CapsuleOpcode.PROMISE,
+        CapsuleOpcode.MARK,
+        CapsuleOpcode.RENEW,
+        CapsuleOpcode.RELEASE,
+    }
+)
 """Commands whose offset and length say nothing."""
 
-READS: Final = frozenset({Opcode.DIGESTS, Opcode.ENTRIES, Opcode.HELD, Opcode.READ})
+READS: Final = frozenset({CapsuleOpcode.DIGESTS, CapsuleOpcode.ENTRIES, CapsuleOpcode.HELD, CapsuleOpcode.READ})
 """Commands whose data is written to the writer's memory."""
 
 _MOST_BYTES: Final = {
-    Opcode.ADOPT: MAX_ZERO_BYTES,
-    Opcode.ZERO: MAX_ZERO_BYTES,
-    Opcode.ENTRIES: EXTENT_BLOCKS * BLOCK_BYTES,
-    Opcode.HELD: EXTENT_BLOCKS * BLOCK_BYTES,
+    CapsuleOpcode.ADOPT: MAX_ZERO_BYTES,
+    CapsuleOpcode.ZERO: MAX_ZERO_BYTES,
+    CapsuleOpcode.ENTRIES: EXTENT_BLOCKS * BLOCK_BYTES,
+    CapsuleOpcode.HELD: EXTENT_BLOCKS * BLOCK_BYTES,
 }
 """Of the volume that a command may be about; others have MAX_IO_BYTES."""
 
 _KINDS: Final = {
-    Opcode.WRITE: {Kind.DATA},
-    Opcode.ZERO: {Kind.HOLE, Kind.ZERO},
+    CapsuleOpcode.WRITE: {BlockKind.DATA},
+    CapsuleOpcode.ZERO: {BlockKind.HOLE, BlockKind.ZERO},
 }
 
 
-class Outcome(IntEnum):
+class CapsuleOutcome(IntEnum):
     """How a command has ended."""
 
     OK = 0
@@ -110,16 +119,16 @@ COMMAND_BYTES: Final = _COMMAND.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class CapsuleCommand:
     """A command. What it does not need is 0."""
 
-    opcode: Opcode
+    opcode: CapsuleOpcode
     volume: int
     epoch: int = 0
     owner: int = 0
     """The writer's, drawn at random when it attaches."""
     version: int = 0
-    kind: Kind = Kind.HOLE
+    kind: BlockKind = BlockKind.HOLE
     """What the blocks become, of ADOPT and ZERO."""
     offset: int = 0
     length: int = 0
@@ -137,7 +146,7 @@ class Command:
     @property
     def data_bytes(self) -> int:
         """How much data is behind it."""
-        return self.length if self.opcode is Opcode.WRITE else 0
+        return self.length if self.opcode is CapsuleOpcode.WRITE else 0
 
     @property
     def message_bytes(self) -> int:
@@ -146,10 +155,10 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class CapsuleReply:
     """A reply: the outcome, and what the replica knows of its volume."""
 
-    outcome: Outcome
+    outcome: CapsuleOutcome
     epoch: int = 0
     owner: int = 0
     mark: int = 0
@@ -161,7 +170,7 @@ class Reply:
         return _REPLY.pack(self.outcome, _FORMAT, self.epoch, self.owner, self.mark, self.value)
 
 
-def command_untrusted(message: bytes | memoryview) -> Command:
+def command_untrusted(message: bytes | memoryview) -> CapsuleCommand:
     """Return the command of a message, which has as much data behind it as it says. Raises CapsuleError."""
     if len(message) < COMMAND_BYTES:
         raise CapsuleError(f"a command of {len(message)} bytes; it has {COMMAND_BYTES}")
@@ -170,9 +179,9 @@ def command_untrusted(message: bytes | memoryview) -> Command:
         raise CapsuleError(f"a command of format {version_of_format}; this end has {_FORMAT}")
     volume, epoch, owner, version, offset, length, key = rest
     try:
-        command = Command(
-            opcode=Opcode(opcode), kind=Kind(kind), volume=volume, epoch=epoch, owner=owner, version=version,
-            offset=offset, length=length, key=key,
+        command = CapsuleCommand(
+            opcode=CapsuleOpcode(opcode), kind=BlockKind(kind), volume=volume, epoch=epoch, owner=owner,
+            version=version, offset=offset, length=length, key=key,
         )  # fmt: skip
     except ValueError:
         raise CapsuleError(f"opcode {opcode} with kind {kind}; there is no such command") from None
@@ -184,16 +193,16 @@ def command_untrusted(message: bytes | memoryview) -> Command:
     return command
 
 
-def _check(command: Command) -> None:
+def _check(command: CapsuleCommand) -> None:
     """Check what does not depend on the volume. Raises CapsuleError."""
     if command.epoch > MAX_EPOCH:
         raise CapsuleError(f"epoch {command.epoch}; {MAX_EPOCH} is the last one")
-    if command.opcode is Opcode.CREATE or command.opcode in NO_DATA:
+    if command.opcode is CapsuleOpcode.CREATE or command.opcode in NO_DATA:
         return
-    if command.kind not in _KINDS.get(command.opcode, set(Kind)) or epoch_of(command.version) > command.epoch:
+    if command.kind not in _KINDS.get(command.opcode, set(BlockKind)) or epoch_of(command.version) > command.epoch:
         raise CapsuleError(f"{command.opcode.name} of {command.kind.name}, version {command.version:#x}")
     most = _MOST_BYTES.get(command.opcode, MAX_IO_BYTES)
-    if command.opcode is Opcode.DIGESTS:
+    if command.opcode is CapsuleOpcode.DIGESTS:
         is_right = 0 < command.length <= MAX_IO_BYTES // 8
     else:
         is_right = 0 < command.length <= most and not (command.length % BLOCK_BYTES or command.offset % BLOCK_BYTES)
@@ -201,11 +210,11 @@ def _check(command: Command) -> None:
         raise CapsuleError(f"{command.opcode.name} of {command.length} at {command.offset}")
 
 
-def reply_untrusted(data: bytes) -> Reply:
+def reply_untrusted(data: bytes) -> CapsuleReply:
     """Return a reply. Raises CapsuleError."""
     if len(data) != _REPLY.size:
         raise CapsuleError(f"a reply of {len(data)} bytes; it has {_REPLY.size}")
     outcome, version_of_format, epoch, owner, mark, value = _REPLY.unpack(data)
-    if version_of_format != _FORMAT or outcome > max(Outcome):
+    if version_of_format != _FORMAT or outcome > max(CapsuleOutcome):
         raise CapsuleError(f"a reply of format {version_of_format} with outcome {outcome}")
-    return Reply(outcome=Outcome(outcome), epoch=epoch, owner=owner, mark=mark, value=value)
+    return CapsuleReply(outcome=CapsuleOutcome(outcome), epoch=epoch, owner=owner, mark=mark, value=value)

@@ -14,7 +14,7 @@ BLOCK_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class BlockExtent:
     """A run of bytes that are alike. A `hole` is not allocated; `zero` reads as zeroes."""
 
     length_bytes: int
@@ -45,5 +45,5 @@ class BlockDevice(Protocol):
     async def write_zeroes(self, offset: int, *, length_bytes: int, fua: bool, may_trim: bool) -> None:
         """Write zeroes; with `may_trim` the space may be given up."""
 
-    async def extents(self, offset: int, *, length_bytes: int) -> list[Extent]:
+    async def extents(self, offset: int, *, length_bytes: int) -> list[BlockExtent]:
         """Return what the bytes are, from the first one on: at least one extent, together at most `length_bytes`."""

@@ -22,11 +22,11 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from nitro_emu.ebs.capsule import BLANK, Command, Opcode, Outcome, Reply
+from nitro_emu.ebs.capsule import BLANK, CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
-from nitro_emu.ebs.link import Link, Memory, call
-from nitro_emu.ebs.server.entries import ENTRY_BYTES, EXTENT_BLOCKS, U64, Entries, Kind
+from nitro_emu.ebs.link import BufferMemory, ServerLink, call
+from nitro_emu.ebs.server.entries import ENTRY_BYTES, EXTENT_BLOCKS, U64, BlockKind, Entries
 from nitro_emu.ebs.server.store import DIGEST_BYTES
 from nitro_emu.ebs.view import View, adoptions, decide, majority, missing, roll_back, uncertain
 
@@ -79,8 +79,8 @@ class ReplacedError(TakenError):
 class RefusedError(VolumeError):
     """A replica did not do a command."""
 
-    def __init__(self, server: str, reply: Reply) -> None:
-        why = f": {os.strerror(reply.value)}" if reply.outcome is Outcome.FAILED and reply.value else ""
+    def __init__(self, server: str, reply: CapsuleReply) -> None:
+        why = f": {os.strerror(reply.value)}" if reply.outcome is CapsuleOutcome.FAILED and reply.value else ""
         super().__init__(f"{server}: {reply.outcome.name}{why}")
 
 
@@ -91,37 +91,37 @@ class Replicas:
     volume: int
     size_bytes: int
     owner: int
-    links: tuple[Link, ...]
-    memory: Memory
+    links: tuple[ServerLink, ...]
+    memory: BufferMemory
     roster: int
     """How many servers had been replaced when these were the volume's."""
 
-    def command(self, opcode: Opcode, **fields: Any) -> Command:
+    def command(self, opcode: CapsuleOpcode, **fields: Any) -> CapsuleCommand:
         """Return a command of this writer."""
-        return Command(opcode=opcode, volume=self.volume, owner=self.owner, **fields)
+        return CapsuleCommand(opcode=opcode, volume=self.volume, owner=self.owner, **fields)
 
-    async def call(self, number: int, command: Command) -> Reply:
+    async def call(self, number: int, command: CapsuleCommand) -> CapsuleReply:
         """Have a replica do a command without data. Raises LinkError, RefusedError."""
         reply = await call(self.links[number], command)
-        if reply.outcome is not Outcome.OK:
+        if reply.outcome is not CapsuleOutcome.OK:
             raise RefusedError(self.links[number].name, reply)
         return reply
 
-    async def fetch(self, number: int, command: Command, *, length_bytes: int) -> bytes:
+    async def fetch(self, number: int, command: CapsuleCommand, *, length_bytes: int) -> bytes:
         """Return what a replica writes for a command, up to URGENT_BYTES. Raises LinkError, RefusedError."""
         buffer = await self.memory.take_urgent()
         is_quiet = False
         try:
             reply = await call(self.links[number], command, buffer=buffer)
             is_quiet = True
-            if reply.outcome is not Outcome.OK:
+            if reply.outcome is not CapsuleOutcome.OK:
                 raise RefusedError(self.links[number].name, reply)
             return bytes(buffer.view[:length_bytes])
         finally:
             buffer.give_back(is_quiet=is_quiet)
 
     async def entries(
-        self, number: int, *, epoch: int, first: int, count: int, opcode: Opcode = Opcode.ENTRIES
+        self, number: int, *, epoch: int, first: int, count: int, opcode: CapsuleOpcode = CapsuleOpcode.ENTRIES
     ) -> Entries:
         """Return what a replica has of blocks; `opcode`: or HELD. Raises LinkError, RefusedError."""
         command = self.command(opcode, epoch=epoch, offset=first * BLOCK_BYTES, length=count * BLOCK_BYTES)
@@ -129,14 +129,14 @@ class Replicas:
         return Entries.decode_untrusted(raw, first_block=first)
 
     async def ask(
-        self, numbers: Iterable[int], command: Command, *, enough: int, within_s: float = math.inf
-    ) -> dict[int, Reply]:
+        self, numbers: Iterable[int], command: CapsuleCommand, *, enough: int, within_s: float = math.inf
+    ) -> dict[int, CapsuleReply]:
         """Return the replies, of all, or of `enough` once GRACE_S has passed since; none of a server that fails.
 
         After `within_s` those that there are.
         """
         calls = {number: call(self.links[number], command) for number in numbers}
-        replies = dict[int, Reply]()
+        replies = dict[int, CapsuleReply]()
         async with aclosing(_ended(calls, enough=enough, grace_s=GRACE_S, within_s=within_s)) as ended:
             async for number, asked in ended:
                 if asked is not None and not asked.exception():
@@ -195,8 +195,8 @@ async def form(replicas: Replicas, *, last_epoch: int, without: int | None = Non
     """
     count = len(replicas.links)
     enough = majority(count)
-    known = await replicas.ask(range(count), replicas.command(Opcode.STATUS), enough=enough, within_s=ANSWER_S)
-    known = {number: reply for number, reply in known.items() if reply.outcome is Outcome.OK}
+    known = await replicas.ask(range(count), replicas.command(CapsuleOpcode.STATUS), enough=enough, within_s=ANSWER_S)
+    known = {number: reply for number, reply in known.items() if reply.outcome is CapsuleOutcome.OK}
     if len(known.keys() - {without}) >= enough:
         known = {number: reply for number, reply in known.items() if number != without}
     _require(replicas, known, "answer")
@@ -204,20 +204,22 @@ async def form(replicas: Replicas, *, last_epoch: int, without: int | None = Non
     if last_epoch and len(later) >= enough:
         raise TakenError(max(later))
     epoch = max(last_epoch, *(reply.epoch for reply in known.values())) + 1
-    promise = replicas.command(Opcode.PROMISE, epoch=epoch, length=replicas.roster)
+    promise = replicas.command(CapsuleOpcode.PROMISE, epoch=epoch, length=replicas.roster)
     answers = await replicas.ask(known, promise, enough=enough)
-    if any(reply.outcome is Outcome.CHANGED for reply in answers.values()):
+    if any(reply.outcome is CapsuleOutcome.CHANGED for reply in answers.values()):
         raise ReplacedError
-    promised = {number: reply.mark for number, reply in answers.items() if reply.outcome is Outcome.OK}
+    promised = {number: reply.mark for number, reply in answers.items() if reply.outcome is CapsuleOutcome.OK}
     blank = {number for number, mark in promised.items() if mark == BLANK}
-    busy_us = [reply.value for reply in answers.values() if reply.outcome is Outcome.BUSY]
+    busy_us = [reply.value for reply in answers.values() if reply.outcome is CapsuleOutcome.BUSY]
     if busy_us and len(promised) < enough:
         raise BusyError(time_now() + max(busy_us) / 1e6)
     _require(replicas, promised.keys() - blank, "promise an epoch, and have kept what they had")
     promised |= dict.fromkeys(blank, -1)
     view = View(epoch, replicas=count, members=promised)
     await _reconcile(replicas, view, marks=promised)
-    await replicas.all({each: replicas.call(each, replicas.command(Opcode.MARK, epoch=epoch)) for each in promised})
+    await replicas.all(
+        {each: replicas.call(each, replicas.command(CapsuleOpcode.MARK, epoch=epoch)) for each in promised}
+    )
     return view
 
 
@@ -236,7 +238,7 @@ async def _reconcile(replicas: Replicas, view: View, *, marks: dict[int, int]) -
     differing = list[int]()
     for first in range(0, extents, _DIGESTS_AT_ONCE):
         count = min(_DIGESTS_AT_ONCE, extents - first)
-        command = replicas.command(Opcode.DIGESTS, epoch=view.epoch, offset=first, length=count)
+        command = replicas.command(CapsuleOpcode.DIGESTS, epoch=view.epoch, offset=first, length=count)
         found = await replicas.all(
             {each: replicas.fetch(each, command, length_bytes=count * DIGEST_BYTES) for each in marks}
         )
@@ -260,10 +262,10 @@ async def _reconcile_extent(replicas: Replicas, view: View, *, extent: int, mark
         {each: replicas.entries(each, epoch=view.epoch, first=first, count=count) for each in marks}
     )
     decided, held = decide(tables, marks=marks), tables
-    if (decided.kind == Kind.ABSENT).any():
+    if (decided.kind == BlockKind.ABSENT).any():
         held = await replicas.all(
             {
-                each: replicas.entries(each, epoch=view.epoch, first=first, count=count, opcode=Opcode.HELD)
+                each: replicas.entries(each, epoch=view.epoch, first=first, count=count, opcode=CapsuleOpcode.HELD)
                 for each in marks
             }
         )
@@ -275,7 +277,7 @@ async def _reconcile_extent(replicas: Replicas, view: View, *, extent: int, mark
             await replicas.call(
                 number,
                 replicas.command(
-                    Opcode.ADOPT, epoch=view.epoch, version=each.version, kind=each.kind,
+                    CapsuleOpcode.ADOPT, epoch=view.epoch, version=each.version, kind=each.kind,
                     offset=(first + each.first) * BLOCK_BYTES, length=each.count * BLOCK_BYTES,
                 ),
             )  # fmt: skip

@@ -1,7 +1,7 @@
 """Requests of a host, of any offset and length, carried out on a device of blocks.
 
     front = Front(device, limits=Limits(Provisioned()))
-    answer = await front.carry_out(Request(command=Command.READ, offset=512, length_bytes=1024))
+    answer = await front.carry_out(VolumeRequest(command=BlockOperation.READ, offset=512, length_bytes=1024))
 
 What is no whole block is read, changed and written, while no other write of it is under way (`WriteOrder`). Trimming
 gives up whole blocks only. Every request is counted, and measured from its arrival to its end.
@@ -12,13 +12,13 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from nitro_emu.ebs.device import BLOCK_BYTES, BlockDevice, Extent
+from nitro_emu.ebs.device import BLOCK_BYTES, BlockDevice, BlockExtent
 from nitro_emu.ebs.limits import Limits
 from nitro_emu.ebs.order import WriteOrder
-from nitro_emu.ebs.request import CHANGES, Command, Request, State
+from nitro_emu.ebs.request import CHANGES, BlockOperation, RequestState, VolumeRequest
 from nitro_emu.ebs.statistics import Statistics
 
-Answer = memoryview | list[Extent] | None
+Answer = memoryview | list[BlockExtent] | None
 """Bytes of a READ, extents of EXTENTS, nothing of others."""
 
 _NOTHING: Final = memoryview(b"")
@@ -34,15 +34,15 @@ class Front:
         self._device = device
         self._order = WriteOrder()
 
-    async def carry_out(self, request: Request, *, data: memoryview = _NOTHING) -> Answer:
+    async def carry_out(self, request: VolumeRequest, *, data: memoryview = _NOTHING) -> Answer:
         """Carry a request out, and return its answer. `data`: of a WRITE. Raises DeviceError."""
         done, began_at = self.statistics.by_command[request.command], time.perf_counter()
         self.statistics.queue_length += 1
         try:
             answer = await self._carry_out(request, data)
-            request.become(State.DONE)
+            request.become(RequestState.DONE)
         except BaseException:
-            request.become(State.FAILED)
+            request.become(RequestState.FAILED)
             done.errors += 1
             raise
         finally:
@@ -52,31 +52,31 @@ class Front:
         done.latency.add((time.perf_counter() - began_at) * 1e6)
         return answer
 
-    async def _carry_out(self, request: Request, data: memoryview) -> Answer:
-        if request.command in {Command.READ, Command.WRITE}:
+    async def _carry_out(self, request: VolumeRequest, data: memoryview) -> Answer:
+        if request.command in {BlockOperation.READ, BlockOperation.WRITE}:
             await self.limits.admit(request.length_bytes)
         elif request.command in CHANGES:
             await self.limits.admit(0)  # one operation, and no bytes: none are carried
         if request.command in CHANGES:
             first, end = request.offset // BLOCK_BYTES, _up(request.offset + request.length_bytes) // BLOCK_BYTES
             async with self._order.turn(first, end):
-                request.become(State.ISSUED)
+                request.become(RequestState.ISSUED)
                 await self._change(request, data)
             return None
-        request.become(State.ISSUED)
-        if request.command is Command.READ:
+        request.become(RequestState.ISSUED)
+        if request.command is BlockOperation.READ:
             return await self._read(request.offset, request.length_bytes)
-        if request.command is Command.EXTENTS:
+        if request.command is BlockOperation.EXTENTS:
             return await self._extents(request.offset, request.length_bytes)
         await self._device.flush()
         return None
 
-    async def _change(self, request: Request, data: memoryview) -> None:
-        if request.command is Command.WRITE:
+    async def _change(self, request: VolumeRequest, data: memoryview) -> None:
+        if request.command is BlockOperation.WRITE:
             await self._write(request.offset, data=data, fua=request.fua)
             return
         begin, end = _up(request.offset), _down(request.offset + request.length_bytes)
-        if request.command is Command.TRIM:
+        if request.command is BlockOperation.TRIM:
             if begin < end:
                 await self._device.trim(begin, length_bytes=end - begin)
             if request.fua:
@@ -84,7 +84,7 @@ class Front:
             return
         await self._write_zeroes(request, begin, end)
 
-    async def _write_zeroes(self, request: Request, begin: int, end: int) -> None:
+    async def _write_zeroes(self, request: VolumeRequest, begin: int, end: int) -> None:
         """Write zeroes to whole blocks from `begin` to `end`, and around them."""
         last = request.offset + request.length_bytes
         if begin >= end:
@@ -120,16 +120,16 @@ class Front:
         buffer[offset - begin : last - begin] = data
         await self._device.write(begin, data=buffer, fua=fua)
 
-    async def _extents(self, offset: int, length_bytes: int) -> list[Extent]:
+    async def _extents(self, offset: int, length_bytes: int) -> list[BlockExtent]:
         """Return extents that begin at `offset` and end at most with the request."""
         begin = _down(offset)
         found = await self._device.extents(begin, length_bytes=_up(offset + length_bytes) - begin)
-        clipped: list[Extent] = []
+        clipped: list[BlockExtent] = []
         at, last = begin, offset + length_bytes
         for extent in found:
             until = min(at + extent.length_bytes, last)
             if until > max(at, offset):
-                clipped.append(Extent(until - max(at, offset), hole=extent.hole, zero=extent.zero))
+                clipped.append(BlockExtent(until - max(at, offset), hole=extent.hole, zero=extent.zero))
             at += extent.length_bytes
         return clipped
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nitro_emu.ebs import remote
-from nitro_emu.ebs.attachment import Attachment, Settings, claimed
+from nitro_emu.ebs.attachment import Attachment, AttachmentSettings, claimed
 from nitro_emu.ebs.catalog import Catalog, Volume
 from nitro_emu.ebs.config import EbsConfig
 from nitro_emu.ebs.errors import VolumeError
@@ -51,7 +51,7 @@ class EbsFunction:
     ) -> None:
         """`on_failure` is called with the reason when it has ended by itself."""
         self.config = config
-        self._settings = Settings(name=config.name, run_dir=run_dir, provisioned=config.provisioned)
+        self._settings = AttachmentSettings(name=config.name, run_dir=run_dir, provisioned=config.provisioned)
         self._trust = trust
         self._card_key = card_key
         self._on_failure = on_failure

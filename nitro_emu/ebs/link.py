@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from nitro_emu.ebs.capsule import Command, Reply
+from nitro_emu.ebs.capsule import CapsuleCommand, CapsuleReply
 from nitro_emu.ebs.errors import VolumeError
 
 URGENT_BYTES: Final = 64 << 10
@@ -29,7 +29,7 @@ class Buffer(Protocol):
         """Return it. Unless it `is_quiet`, a server may still use it: it is reachable for none of them from now on."""
 
 
-class Memory(Protocol):
+class BufferMemory(Protocol):
     """Where buffers come from."""
 
     @property
@@ -43,7 +43,7 @@ class Memory(Protocol):
         """Return one of URGENT_BYTES that requests do not use: they may wait for what it is for."""
 
 
-OnEnd = Callable[[Reply | LinkError], None]
+OnEnd = Callable[[CapsuleReply | LinkError], None]
 """Told once what has come of a call: at once, within the event loop's turn in which it came, or while it is begun."""
 
 
@@ -54,12 +54,12 @@ class Pending(Protocol):
         """End it: nothing is told. The server may still use the buffer."""
 
 
-class Link(Protocol):
+class ServerLink(Protocol):
     """One server."""
 
     name: str
 
-    def begin(self, command: Command, *, buffer: Buffer | None = None, on_end: OnEnd) -> Pending:
+    def begin(self, command: CapsuleCommand, *, buffer: Buffer | None = None, on_end: OnEnd) -> Pending:
         """Have it do a command on the memory of `buffer`; connect before, if need be.
 
         `on_end` gets its reply, or LinkError, within a bound. After an error the server may still use the buffer.
@@ -69,14 +69,14 @@ class Link(Protocol):
         """End the connection."""
 
 
-def call(link: Link, command: Command, *, buffer: Buffer | None = None) -> asyncio.Future[Reply]:
+def call(link: ServerLink, command: CapsuleCommand, *, buffer: Buffer | None = None) -> asyncio.Future[CapsuleReply]:
     """Begin a call; return what comes of it as a future, whose cancellation ends it. Its error is LinkError."""
-    future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[CapsuleReply] = asyncio.get_running_loop().create_future()
 
-    def on_end(result: Reply | LinkError) -> None:
+    def on_end(result: CapsuleReply | LinkError) -> None:
         if future.done():
             return
-        if isinstance(result, Reply):
+        if isinstance(result, CapsuleReply):
             future.set_result(result)
         else:
             future.set_exception(result)

@@ -28,7 +28,7 @@ _HEAD_BYTES: Final = 128
 """Before the data, so that this is at a cache line's beginning: room for COMMAND_BYTES."""
 
 
-class Slot:
+class BufferSlot:
     """A buffer; see `nitro_emu.ebs.link.Buffer`."""
 
     def __init__(self, slots: _Slots, offset: int) -> None:
@@ -76,11 +76,11 @@ class _Slots:
         self.slot_bytes = slot_bytes
         step_bytes = _HEAD_BYTES + slot_bytes
         self.region = Region(step_bytes * count)
-        self.free = [Slot(self, at * step_bytes + _HEAD_BYTES) for at in range(count)]
+        self.free = [BufferSlot(self, at * step_bytes + _HEAD_BYTES) for at in range(count)]
         self.count = asyncio.Semaphore(count)
         self._all = tuple(self.free)
 
-    async def take(self) -> Slot:
+    async def take(self) -> BufferSlot:
         await self.count.acquire()
         return self.free.pop()
 
@@ -92,7 +92,7 @@ class _Slots:
 
 
 class LinkMemory:
-    """The registered memory of one endpoint that only connects; see `nitro_emu.ebs.link.Memory`."""
+    """The registered memory of one endpoint that only connects; see `nitro_emu.ebs.link.BufferMemory`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._small = _Slots(endpoint, slot_bytes=SMALL_BYTES, count=SMALL_SLOTS)
@@ -104,11 +104,11 @@ class LinkMemory:
         """Whether most of it is in use."""
         return len(self._small.free) < SMALL_SLOTS // 2 or len(self._large.free) < LARGE_SLOTS // 2
 
-    async def take(self, length_bytes: int) -> Slot:
+    async def take(self, length_bytes: int) -> BufferSlot:
         """Return a slot, once there is one."""
         return await (self._small if length_bytes <= SMALL_BYTES else self._large).take()
 
-    async def take_urgent(self) -> Slot:
+    async def take_urgent(self) -> BufferSlot:
         """Return a slot of URGENT_BYTES, for what requests may wait for."""
         return await self._urgent.take()
 

@@ -6,7 +6,7 @@ import errno
 import mmap
 from typing import Final
 
-from nitro_emu.ebs.device import BLOCK_BYTES, Extent
+from nitro_emu.ebs.device import BLOCK_BYTES, BlockExtent
 from nitro_emu.ebs.errors import DeviceError
 
 _HOLE: Final = 0
@@ -52,16 +52,16 @@ class MemoryDevice:
         if not may_trim:
             self._mark(offset, length_bytes, kind=_DATA)
 
-    async def extents(self, offset: int, *, length_bytes: int) -> list[Extent]:
+    async def extents(self, offset: int, *, length_bytes: int) -> list[BlockExtent]:
         """Return runs of holes, and of what was written."""
         self._check(offset, length_bytes)
         at, end = offset // BLOCK_BYTES, (offset + length_bytes) // BLOCK_BYTES
-        found: list[Extent] = []
+        found: list[BlockExtent] = []
         while at < end and len(found) < MAX_EXTENTS:
             kind = self._blocks[at]
             other = self._blocks.find(_HOLE + _DATA - kind, at, end)
             until = end if other < 0 else other
-            found.append(Extent((until - at) * BLOCK_BYTES, hole=kind == _HOLE, zero=kind == _HOLE))
+            found.append(BlockExtent((until - at) * BLOCK_BYTES, hole=kind == _HOLE, zero=kind == _HOLE))
             at = until
         return found
 

@@ -13,13 +13,13 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from nitro_emu.ebs.capsule import BLANK, MAX_IO_BYTES, Command, Opcode, Outcome, Reply
+from nitro_emu.ebs.capsule import BLANK, MAX_IO_BYTES, CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.catalog import Volume
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.link import LinkError, call
 from nitro_emu.ebs.link_memory import LinkMemory
 from nitro_emu.ebs.replicas import REPAIR_BYTES_PER_S, ReplicaStatus, ReplicatedVolume
-from nitro_emu.ebs.server.entries import Kind
+from nitro_emu.ebs.server.entries import BlockKind
 from nitro_emu.ebs.srd_link import SrdLink
 from nitro_emu.ebs.view import majority
 from srd import Endpoint, EndpointConfig, Keys, SrdError
@@ -82,7 +82,7 @@ async def attached(
 async def create(volume: Volume, *, security: SecurityConfig | None = None) -> None:
     """Make a volume on all of its servers; again, if not all of them had done it. Raises VolumeError."""
     async with _endpoint(volume.addresses, security) as endpoint:
-        command = Command(opcode=Opcode.CREATE, volume=volume.id, length=volume.size_bytes)
+        command = CapsuleCommand(opcode=CapsuleOpcode.CREATE, volume=volume.id, length=volume.size_bytes)
         for server, reply in zip(volume.addresses, await _of_all(endpoint, volume.addresses, command), strict=True):
             _require_made(server, reply, what=f"make a volume of {volume.size_bytes} bytes")
 
@@ -106,16 +106,18 @@ async def create_blank(
             f"{wanted} of the other servers must have its data, and {len(able)} do ({failures}); start them"
         )
     async with _endpoint([server], security) as endpoint:
-        command = Command(opcode=Opcode.CREATE, volume=volume.id, length=volume.size_bytes, kind=Kind.ABSENT)
+        command = CapsuleCommand(
+            opcode=CapsuleOpcode.CREATE, volume=volume.id, length=volume.size_bytes, kind=BlockKind.ABSENT
+        )
         (reply,) = await _of_all(endpoint, [server], command)
         _require_made(server, reply, what=f"take a replica of {volume.size_bytes} bytes")
 
 
-def _require_made(server: HostPort, reply: Reply | LinkError, *, what: str) -> None:
+def _require_made(server: HostPort, reply: CapsuleReply | LinkError, *, what: str) -> None:
     """Raise VolumeError unless a server has made a replica."""
     if isinstance(reply, LinkError):
         raise VolumeError(f"{reply}; start the server there: nitro-volume serve")
-    if reply.outcome is not Outcome.OK:
+    if reply.outcome is not CapsuleOutcome.OK:
         raise VolumeError(f"{_text(server)}: cannot {what}: see its log")
 
 
@@ -144,7 +146,7 @@ async def status(
 ) -> list[ReplicaReport]:
     """Return what servers say of a volume, whoever has attached it."""
     async with _endpoint(servers, security) as endpoint:
-        replies = await _of_all(endpoint, servers, Command(opcode=Opcode.STATUS, volume=volume))
+        replies = await _of_all(endpoint, servers, CapsuleCommand(opcode=CapsuleOpcode.STATUS, volume=volume))
         return [_report(server, reply) for server, reply in zip(servers, replies, strict=True)]
 
 
@@ -157,7 +159,7 @@ async def scrub(volume: Volume, *, security: SecurityConfig | None = None) -> li
             report = ReplicaReport(server, "there is nothing to check")
             for offset in range(0, volume.size_bytes, MAX_IO_BYTES):
                 length = min(MAX_IO_BYTES, volume.size_bytes - offset)
-                command = Command(opcode=Opcode.SCRUB, volume=volume.id, offset=offset, length=length)
+                command = CapsuleCommand(opcode=CapsuleOpcode.SCRUB, volume=volume.id, offset=offset, length=length)
                 report = _report(server, await _ask(link, command))
                 if report.failure is not None:
                     break
@@ -189,10 +191,10 @@ async def repair(
         return now
 
 
-def _report(server: HostPort, reply: Reply | LinkError) -> ReplicaReport:
+def _report(server: HostPort, reply: CapsuleReply | LinkError) -> ReplicaReport:
     if isinstance(reply, LinkError):
         return ReplicaReport(server, str(reply))
-    if reply.outcome is not Outcome.OK:
+    if reply.outcome is not CapsuleOutcome.OK:
         return ReplicaReport(server, reply.outcome.name)
     return ReplicaReport(
         server, None, reply.epoch, is_marked=reply.epoch == reply.mark, corrupt_blocks=reply.value,
@@ -200,11 +202,13 @@ def _report(server: HostPort, reply: Reply | LinkError) -> ReplicaReport:
     )  # fmt: skip
 
 
-async def _of_all(endpoint: Endpoint, servers: Sequence[HostPort], command: Command) -> list[Reply | LinkError]:
+async def _of_all(
+    endpoint: Endpoint, servers: Sequence[HostPort], command: CapsuleCommand
+) -> list[CapsuleReply | LinkError]:
     return await asyncio.gather(*(_ask(SrdLink(endpoint, *server), command) for server in servers))
 
 
-async def _ask(link: SrdLink, command: Command) -> Reply | LinkError:
+async def _ask(link: SrdLink, command: CapsuleCommand) -> CapsuleReply | LinkError:
     try:
         return await call(link, command)
     except LinkError as error:

@@ -8,11 +8,11 @@ from typing import Final
 
 from netns.base.token_bucket import TokenBucket
 from nitro_emu.ebs.calls import Calls, Use
-from nitro_emu.ebs.capsule import Opcode, Outcome
+from nitro_emu.ebs.capsule import CapsuleOpcode, CapsuleOutcome
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.forming import RefusedError, time_now
 from nitro_emu.ebs.link import LinkError
-from nitro_emu.ebs.server.entries import Kind
+from nitro_emu.ebs.server.entries import BlockKind
 
 AGAIN_S: Final = 0.25
 """After a block that no member has now."""
@@ -66,7 +66,7 @@ class Repair:
         except (LinkError, RefusedError) as error:
             self._calls.drop(member, error)
             return
-        if entries.kind[0] == Kind.ABSENT and (found := self._view.members.get(member)) is not None:
+        if entries.kind[0] == BlockKind.ABSENT and (found := self._view.members.get(member)) is not None:
             self._calls.log.warning(
                 "%s: block %d was corrupt, and is repaired", self._calls.replicas.links[member].name, block
             )
@@ -81,18 +81,18 @@ class Repair:
         place = {"offset": first * BLOCK_BYTES, "length": count * BLOCK_BYTES, "version": version}
         use = Use(await self._calls.replicas.memory.take(count * BLOCK_BYTES))
         try:
-            reply = await self._calls.call(source, self._calls.command(Opcode.READ, **place), use)
-            if reply is not None and reply.outcome is Outcome.ABSENT:
+            reply = await self._calls.call(source, self._calls.command(CapsuleOpcode.READ, **place), use)
+            if reply is not None and reply.outcome is CapsuleOutcome.ABSENT:
                 await self.note_absent(source, block=reply.value)
-            if reply is not None and reply.outcome is Outcome.CHANGED:
+            if reply is not None and reply.outcome is CapsuleOutcome.CHANGED:
                 return None if count == 1 else await self._give(member, first=first, count=1, version=version)
-            if reply is None or reply.outcome is not Outcome.OK:
+            if reply is None or reply.outcome is not CapsuleOutcome.OK:
                 return False
-            write = self._calls.command(Opcode.WRITE, kind=Kind.DATA, **place)
+            write = self._calls.command(CapsuleOpcode.WRITE, kind=BlockKind.DATA, **place)
             reply = await self._calls.call(member, write, use)
             if reply is None:
                 return False
-            if reply.outcome is not Outcome.OK:
+            if reply.outcome is not CapsuleOutcome.OK:
                 self._calls.refused(member, reply)
                 return False
             self._view.has_got(member, first, first + count, version=version)

@@ -28,15 +28,22 @@ from typing import Any, Final, Self, TypeVar
 from netns.base.token_bucket import TokenBucket
 from nitro_emu.ebs.asked import Asked
 from nitro_emu.ebs.calls import Calls, Use
-from nitro_emu.ebs.capsule import MAX_IO_BYTES, MAX_ZERO_BYTES, Command, Opcode, Outcome, Reply
-from nitro_emu.ebs.device import BLOCK_BYTES, Extent
+from nitro_emu.ebs.capsule import (
+    MAX_IO_BYTES,
+    MAX_ZERO_BYTES,
+    CapsuleCommand,
+    CapsuleOpcode,
+    CapsuleOutcome,
+    CapsuleReply,
+)
+from nitro_emu.ebs.device import BLOCK_BYTES, BlockExtent
 from nitro_emu.ebs.errors import DeviceError, VolumeError
 from nitro_emu.ebs.forming import BusyError, NotFormedError, RefusedError, Replicas, TakenError, form, time_now
 from nitro_emu.ebs.hedge import Hedge
-from nitro_emu.ebs.link import Link, LinkError, Memory
+from nitro_emu.ebs.link import BufferMemory, LinkError, ServerLink
 from nitro_emu.ebs.repair import Repair
-from nitro_emu.ebs.server.entries import EXTENT_BLOCKS, Entries, Kind, runs, version_of
-from nitro_emu.ebs.view import Member, View
+from nitro_emu.ebs.server.entries import EXTENT_BLOCKS, BlockKind, Entries, runs, version_of
+from nitro_emu.ebs.view import View, ViewMember
 
 IO_BOUND_S: Final = 20.0
 """Two thirds of what Linux gives a disk before it resets it (30 s)."""
@@ -91,8 +98,8 @@ class ReplicatedVolume:
         *,
         volume: int,
         size_bytes: int,
-        links: Sequence[Link],
-        memory: Memory,
+        links: Sequence[ServerLink],
+        memory: BufferMemory,
         roster: int = 0,
         repair_bytes_per_s: float = REPAIR_BYTES_PER_S,
     ) -> None:
@@ -158,7 +165,7 @@ class ReplicatedVolume:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         view = self._view
         self._calls.end()
-        await self._replicas.ask(list(view.members), self._calls.command(Opcode.RELEASE), enough=view.majority)
+        await self._replicas.ask(list(view.members), self._calls.command(CapsuleOpcode.RELEASE), enough=view.majority)
         await self._close_links()
 
     async def _close_links(self) -> None:
@@ -166,7 +173,7 @@ class ReplicatedVolume:
 
     def status(self) -> list[ReplicaStatus]:
         """Return what is known of its replicas."""
-        nobody, members = Member(), self._view.members
+        nobody, members = ViewMember(), self._view.members
         return [
             ReplicaStatus(link.name, number in members, members.get(number, nobody).missing_blocks)
             for number, link in enumerate(self._links)
@@ -208,13 +215,13 @@ class ReplicatedVolume:
 
     async def trim(self, offset: int, *, length_bytes: int) -> None:
         """See BlockDevice."""
-        await self._zero(offset, length_bytes, kind=Kind.HOLE)
+        await self._zero(offset, length_bytes, kind=BlockKind.HOLE)
 
     async def write_zeroes(self, offset: int, *, length_bytes: int, fua: bool, may_trim: bool) -> None:  # noqa: ARG002
         """See BlockDevice."""
-        await self._zero(offset, length_bytes, kind=Kind.HOLE if may_trim else Kind.ZERO)
+        await self._zero(offset, length_bytes, kind=BlockKind.HOLE if may_trim else BlockKind.ZERO)
 
-    async def extents(self, offset: int, *, length_bytes: int) -> list[Extent]:
+    async def extents(self, offset: int, *, length_bytes: int) -> list[BlockExtent]:
         """See BlockDevice. At most to the end of 4 MiB."""
         self._check(offset, length_bytes)
         extent_bytes = EXTENT_BLOCKS * BLOCK_BYTES
@@ -231,9 +238,11 @@ class ReplicatedVolume:
                 return None
 
         entries = await self._in_a_view(ask)
-        found = [(begin, end, kind) for kind in Kind for begin, end in runs(entries.kind == kind)]
+        found = [(begin, end, kind) for kind in BlockKind for begin, end in runs(entries.kind == kind)]
         return [
-            Extent((end - begin) * BLOCK_BYTES, hole=kind is Kind.HOLE, zero=kind in {Kind.HOLE, Kind.ZERO})
+            BlockExtent(
+                (end - begin) * BLOCK_BYTES, hole=kind is BlockKind.HOLE, zero=kind in {BlockKind.HOLE, BlockKind.ZERO}
+            )
             for begin, end, kind in sorted(found)
         ]
 
@@ -248,22 +257,22 @@ class ReplicatedVolume:
     async def _write(self, offset: int, *, data: memoryview) -> None:
         buffer = await self._memory.take(len(data))
         buffer.view[: len(data)] = data
-        command = self._replicas.command(Opcode.WRITE, offset=offset, length=len(data), kind=Kind.DATA)
+        command = self._replicas.command(CapsuleOpcode.WRITE, offset=offset, length=len(data), kind=BlockKind.DATA)
         use = Use(buffer)
         try:
             await self._put(command, use)
         finally:
             use.end()
 
-    async def _zero(self, offset: int, length_bytes: int, *, kind: Kind) -> None:
+    async def _zero(self, offset: int, length_bytes: int, *, kind: BlockKind) -> None:
         self._check(offset, length_bytes)
         commands = [
-            self._replicas.command(Opcode.ZERO, offset=offset + at, length=length, kind=kind)
+            self._replicas.command(CapsuleOpcode.ZERO, offset=offset + at, length=length, kind=kind)
             for at, length in _pieces(length_bytes, MAX_ZERO_BYTES)
         ]
         await _together([self._put(command, None) for command in commands])
 
-    async def _put(self, command: Command, use: Use | None) -> None:
+    async def _put(self, command: CapsuleCommand, use: Use | None) -> None:
         """Have a majority do a write, at one version however often it is sent."""
         number = version = 0
 
@@ -277,14 +286,16 @@ class ReplicatedVolume:
 
         await self._in_a_view(put)
 
-    def _to_all(self, calls: Calls, number: int, command: Command, use: Use | None) -> asyncio.Future[bool | None]:
+    def _to_all(
+        self, calls: Calls, number: int, command: CapsuleCommand, use: Use | None
+    ) -> asyncio.Future[bool | None]:
         """Send a write to all members; the result is True once a majority has it, None: there is none."""
         loop, view, first = asyncio.get_running_loop(), calls.view, command.offset // BLOCK_BYTES
         members = view.begin_write(number, first=first, end=first + command.length // BLOCK_BYTES)
         ended: asyncio.Future[bool | None] = loop.create_future()
         have, left = 0, len(members)
 
-        def has_ended(member: int, reply: Reply | None) -> None:
+        def has_ended(member: int, reply: CapsuleReply | None) -> None:
             nonlocal have, left
             left -= 1
             have += self._has_written(calls, number, member, command.version, reply)
@@ -301,11 +312,11 @@ class ReplicatedVolume:
             calls.post(member, command, use, partial(has_ended, member))
         return ended
 
-    def _has_written(self, calls: Calls, number: int, member: int, version: int, reply: Reply | None) -> bool:
+    def _has_written(self, calls: Calls, number: int, member: int, version: int, reply: CapsuleReply | None) -> bool:
         """Note how a write to a member has ended; return whether it has it."""
         if reply is None:
             return False
-        if reply.outcome is not Outcome.OK:
+        if reply.outcome is not CapsuleOutcome.OK:
             calls.refused(member, reply)
             return False
         calls.view.acknowledged(number, member=member, version=version)
@@ -341,7 +352,7 @@ class ReplicatedVolume:
     async def _read_of_one(self, calls: Calls, offset: int, into: memoryview) -> bool:
         """Read of one member, and of others while there is no answer; return False: nobody has it now."""
         first, end = offset // BLOCK_BYTES, (offset + len(into)) // BLOCK_BYTES
-        asked = Asked(calls, calls.command(Opcode.READ, offset=offset, length=len(into)))
+        asked = Asked(calls, calls.command(CapsuleOpcode.READ, offset=offset, length=len(into)))
         began_at = time_now()
         try:
             while True:
@@ -367,15 +378,15 @@ class ReplicatedVolume:
         if member is not None and not (asked.waiting and self._memory.is_short):  # never wait for memory with some
             asked.ask(member, Use(await self._memory.take((end - first) * BLOCK_BYTES)))
 
-    async def _has_read(self, calls: Calls, member: int, reply: Reply | None) -> bool:
+    async def _has_read(self, calls: Calls, member: int, reply: CapsuleReply | None) -> bool:
         """Return whether a member has answered with data."""
         if reply is None:
             return False
-        if reply.outcome is Outcome.ABSENT:
+        if reply.outcome is CapsuleOutcome.ABSENT:
             await self._repair.note_absent(member, block=reply.value)
-        elif reply.outcome not in {Outcome.OK, Outcome.CHANGED}:
+        elif reply.outcome not in {CapsuleOutcome.OK, CapsuleOutcome.CHANGED}:
             calls.refused(member, reply)
-        return reply.outcome is Outcome.OK
+        return reply.outcome is CapsuleOutcome.OK
 
     async def _may_return(self, calls: Calls, first: int, end: int) -> bool | None:
         """Return True if what was read of a view stays: a majority has it, and no other writer has come; else None."""
@@ -391,8 +402,8 @@ class ReplicatedVolume:
         view, sent_at = calls.view, time_now()
         if view.is_leased(sent_at):
             return True
-        replies = await self._replicas.ask(list(view.members), calls.command(Opcode.RENEW), enough=view.majority)
-        good = [number for number, reply in replies.items() if reply.outcome is Outcome.OK]
+        replies = await self._replicas.ask(list(view.members), calls.command(CapsuleOpcode.RENEW), enough=view.majority)
+        good = [number for number, reply in replies.items() if reply.outcome is CapsuleOutcome.OK]
         for number in good:
             view.renew(number, sent_at=sent_at)
         for number in replies.keys() - good:
@@ -492,9 +503,9 @@ class ReplicatedVolume:
         now = time_now()
         if not away or now < self._lets_in_at:
             return False
-        status = self._replicas.command(Opcode.STATUS)
+        status = self._replicas.command(CapsuleOpcode.STATUS)
         replies = await self._replicas.ask(away, status, enough=1, within_s=RETRY_S)
-        if not any(reply.outcome is Outcome.OK for reply in replies.values()):
+        if not any(reply.outcome is CapsuleOutcome.OK for reply in replies.values()):
             return False
         lately = now < self._lets_in_at + MAX_PAUSE_S
         self._pause_s = min(2 * self._pause_s, MAX_PAUSE_S) if lately else RETRY_S

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Final
 
 
-class Command(Enum):
+class BlockOperation(Enum):
     """What a request asks for; the value is its name in metrics."""
 
     READ = "read"
@@ -28,7 +28,7 @@ class Command(Enum):
     """What is allocated. It is a question, which costs no IOPS."""
 
 
-class State(Enum):
+class RequestState(Enum):
     """Where a request is."""
 
     QUEUED = "queued"
@@ -37,30 +37,30 @@ class State(Enum):
     FAILED = "failed"
 
 
-NEXT: Final[Mapping[State, AbstractSet[State]]] = {
-    State.QUEUED: {State.ISSUED, State.FAILED},
-    State.ISSUED: {State.DONE, State.FAILED},
-    State.DONE: set(),
-    State.FAILED: set(),
+NEXT: Final[Mapping[RequestState, AbstractSet[RequestState]]] = {
+    RequestState.QUEUED: {RequestState.ISSUED, RequestState.FAILED},
+    RequestState.ISSUED: {RequestState.DONE, RequestState.FAILED},
+    RequestState.DONE: set(),
+    RequestState.FAILED: set(),
 }
 """Where it may go from each state."""
 
-CHANGES: Final = frozenset({Command.WRITE, Command.TRIM, Command.WRITE_ZEROES})
+CHANGES: Final = frozenset({BlockOperation.WRITE, BlockOperation.TRIM, BlockOperation.WRITE_ZEROES})
 """Commands after which a read may return something else."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Request:
+class VolumeRequest:
     """One request of a host. Bounds are checked where it comes from."""
 
-    command: Command
+    command: BlockOperation
     offset: int = 0
     length_bytes: int = 0
     fua: bool = False
     may_trim: bool = False
-    state: State = State.QUEUED
+    state: RequestState = RequestState.QUEUED
 
-    def become(self, state: State) -> None:
+    def become(self, state: RequestState) -> None:
         """Go to another state. Raises ValueError for a step that the table does not have."""
         if state not in NEXT[self.state]:
             raise ValueError(f"a request that is {self.state.value} cannot become {state.value}")

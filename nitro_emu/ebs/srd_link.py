@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import Final
 
 from netns.base.addresses import host_port_text
-from nitro_emu.ebs.capsule import CapsuleError, Command, Outcome, Reply, reply_untrusted
+from nitro_emu.ebs.capsule import CapsuleCommand, CapsuleError, CapsuleOutcome, CapsuleReply, reply_untrusted
 from nitro_emu.ebs.link import Buffer, LinkError, OnEnd
-from nitro_emu.ebs.link_memory import Slot
+from nitro_emu.ebs.link_memory import BufferSlot
 from srd import Endpoint, Message, MessageBatch, Peer, PeerError, RequestError, SrdError, Status
 from srd.message import WriteNotification
 from srd.send_memory import SendMemory, in_place
@@ -24,11 +24,11 @@ CALL_S: Final = 2.0
 CONNECT_S: Final = 1.0
 """Several tries of a handshake."""
 
-_OK: Final = Reply(outcome=Outcome.OK)
+_OK: Final = CapsuleReply(outcome=CapsuleOutcome.OK)
 
 
 class SrdLink:
-    """One server; see `nitro_emu.ebs.link.Link`. Its buffers are those of a `LinkMemory`."""
+    """One server; see `nitro_emu.ebs.link.ServerLink`. Its buffers are those of a `LinkMemory`."""
 
     def __init__(self, endpoint: Endpoint, host: str, port: int) -> None:
         self.name = host_port_text(host, port)
@@ -40,7 +40,7 @@ class SrdLink:
         self._calls: dict[int, _Call] = {}  # by number, and so in the order of their deadlines
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, command: Command, *, buffer: Buffer | None = None, on_end: OnEnd) -> _Call:
+    def begin(self, command: CapsuleCommand, *, buffer: Buffer | None = None, on_end: OnEnd) -> _Call:
         """See Link."""
         self._number = number = (self._number + 1) & 0xFFFFFFFF
         loop = asyncio.get_running_loop()
@@ -104,7 +104,7 @@ class _Call:
         self,
         calls: dict[int, _Call],
         number: int,
-        command: Command,
+        command: CapsuleCommand,
         buffer: Buffer | None,
         on_end: OnEnd,
         *,
@@ -121,7 +121,7 @@ class _Call:
         self.request = 0
         self.memory: SendMemory | None = None
 
-    def answer(self, reply: Reply) -> None:
+    def answer(self, reply: CapsuleReply) -> None:
         """End it."""
         if self._calls.pop(self.number, None) is not None:
             self._on_end(reply)
@@ -153,7 +153,7 @@ class _Connection:
     def post(self, call: _Call) -> None:
         """Send a command."""
         command, buffer = call.command, call.buffer
-        assert buffer is None or isinstance(buffer, Slot)  # noqa: S101 - as SrdLink says
+        assert buffer is None or isinstance(buffer, BufferSlot)  # noqa: S101 - as SrdLink says
         if buffer is not None and command.data_bytes:
             address, length = buffer.message(command.encode()), command.message_bytes
         else:
@@ -191,7 +191,7 @@ class _Connection:
     def _on_write(self, written: WriteNotification) -> None:
         self._answer(written.immediate, _OK)
 
-    def _answer(self, number: int | None, reply: Reply) -> None:
+    def _answer(self, number: int | None, reply: CapsuleReply) -> None:
         call = None if number is None else self._calls.get(number)
         if call is not None and call.connection is self:
             call.answer(reply)

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from nitro_emu.ebs.request import Command
+from nitro_emu.ebs.request import BlockOperation
 
 BOUNDS_US: Final = tuple(1 << power for power in range(4, 25))
 """Upper bounds of a histogram's buckets: 16 us to 16.8 s, each twice the one before. One more bucket has the rest."""
@@ -44,7 +44,7 @@ class Statistics:
     """Of one volume, since it was attached."""
 
     def __init__(self) -> None:
-        self.by_command = {command: Done() for command in Command}
+        self.by_command = {command: Done() for command in BlockOperation}
         self.queue_length = 0
         """Requests that are queued or issued now."""
 

@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nitro_emu.ebs.server.entries import EXTENT_BLOCKS, U64, Entries, Kind, runs
+from nitro_emu.ebs.server.entries import EXTENT_BLOCKS, U64, BlockKind, Entries, runs
 from nitro_emu.ebs.server.wal import MAX_BLOCKS
 
 Bools = npt.NDArray[np.bool_]
@@ -43,9 +43,9 @@ def decide(tables: Mapping[int, Entries], *, marks: Mapping[int, int]) -> Entrie
     """Return version and kind of each block, of the tables and marks of replicas; ABSENT where none of them has it."""
     top = max(marks[replica] for replica in tables)
     version = np.maximum.reduce([table.version for replica, table in tables.items() if marks[replica] == top])
-    kind = np.full(len(version), Kind.ABSENT.value, np.uint32)
+    kind = np.full(len(version), BlockKind.ABSENT.value, np.uint32)
     for table in tables.values():
-        has = (table.version == version) & (table.kind != Kind.ABSENT)
+        has = (table.version == version) & (table.kind != BlockKind.ABSENT)
         kind[has] = table.kind[has]
     return Entries(version, np.zeros(len(version), np.uint32), kind)
 
@@ -60,14 +60,14 @@ def roll_back(decided: Entries, *, held: Mapping[int, Entries], replicas: int) -
 
     `held`: the data that each member has, but for those that have lost all. Where too few of them know: as it was.
     """
-    version, kind = np.zeros_like(decided.version), np.full_like(decided.kind, Kind.ABSENT)
+    version, kind = np.zeros_like(decided.version), np.full_like(decided.kind, BlockKind.ABSENT)
     known = np.zeros(len(version), np.int64)
     for each in held.values():
-        is_known = each.kind != Kind.ABSENT
-        newer = is_known & ((each.version > version) | (kind == Kind.ABSENT))
+        is_known = each.kind != BlockKind.ABSENT
+        newer = is_known & ((each.version > version) | (kind == BlockKind.ABSENT))
         version[newer], kind[newer] = each.version[newer], each.kind[newer]
         known += is_known
-    takes = (decided.kind == Kind.ABSENT) & (known >= enough(replicas))
+    takes = (decided.kind == BlockKind.ABSENT) & (known >= enough(replicas))
     return Entries(np.where(takes, version, decided.version), decided.crc, np.where(takes, kind, decided.kind))
 
 
@@ -79,7 +79,7 @@ class Adoption:
     """Of the table that was decided."""
     count: int
     version: int
-    kind: Kind
+    kind: BlockKind
 
 
 def adoptions(decided: Entries, table: Entries, *, held: Entries) -> Iterator[Adoption]:
@@ -87,28 +87,28 @@ def adoptions(decided: Entries, table: Entries, *, held: Entries) -> Iterator[Ad
 
     As DATA what it is to take back: the data that it kept. `held`: see `roll_back`; the table, if that is not known.
     """
-    has_none = (decided.kind == Kind.HOLE) | (decided.kind == Kind.ZERO)
-    has_kept = _has_data(decided, held) & (table.kind == Kind.ABSENT)
-    differs = (table.version != decided.version) | (has_none & (table.kind == Kind.ABSENT)) | has_kept
-    kinds = np.where(has_none, decided.kind, np.where(has_kept, np.uint32(Kind.DATA), np.uint32(Kind.ABSENT)))
+    has_none = (decided.kind == BlockKind.HOLE) | (decided.kind == BlockKind.ZERO)
+    has_kept = _has_data(decided, held) & (table.kind == BlockKind.ABSENT)
+    differs = (table.version != decided.version) | (has_none & (table.kind == BlockKind.ABSENT)) | has_kept
+    kinds = np.where(has_none, decided.kind, np.where(has_kept, np.uint32(BlockKind.DATA), np.uint32(BlockKind.ABSENT)))
     for first, end in runs(differs):
         version, kind = decided.version[first:end], kinds[first:end]
         edges = np.flatnonzero((np.diff(version) != 0) | (np.diff(kind.astype(np.int64)) != 0)) + 1
         for at, until in zip([0, *edges.tolist()], [*edges.tolist(), end - first], strict=True):
-            most = MAX_BLOCKS if kind[at] == Kind.DATA else until - at
+            most = MAX_BLOCKS if kind[at] == BlockKind.DATA else until - at
             for begin in range(at, until, most):
                 count = min(most, until - begin)
-                yield Adoption(first + begin, count, int(version[at]), Kind(int(kind[at])))
+                yield Adoption(first + begin, count, int(version[at]), BlockKind(int(kind[at])))
 
 
 def _has_data(decided: Entries, held: Entries) -> Bools:
-    has: Bools = (held.version == decided.version) & (held.kind == Kind.DATA)
+    has: Bools = (held.version == decided.version) & (held.kind == BlockKind.DATA)
     return has
 
 
 def missing(decided: Entries, held: Entries) -> U64:
     """Return the versions of the blocks that a replica is to be given, 0 for the others."""
-    needs = ((decided.kind == Kind.DATA) | (decided.kind == Kind.ABSENT)) & ~_has_data(decided, held)
+    needs = ((decided.kind == BlockKind.DATA) | (decided.kind == BlockKind.ABSENT)) & ~_has_data(decided, held)
     return np.where(needs, np.maximum(decided.version, np.uint64(1)), np.uint64(0))
 
 
@@ -119,7 +119,7 @@ def uncertain(lacks: Iterable[U64], *, majority: int) -> Bools:
 
 
 @dataclass(slots=True)
-class Member:
+class ViewMember:
     """A replica of the view."""
 
     missing: dict[int, U64] = field(default_factory=dict)
@@ -194,7 +194,7 @@ class View:
         self.epoch = epoch
         self._replicas = replicas
         self.majority = majority(replicas)
-        self.members = {number: Member() for number in members}
+        self.members = {number: ViewMember() for number in members}
         self._turn = 0
         self._open: dict[int, tuple[int, int, set[int]]] = {}
         self.uncertain: dict[int, Bools] = {}

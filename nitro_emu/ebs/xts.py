@@ -14,7 +14,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from nitro_emu.ebs.device import BLOCK_BYTES, BlockDevice, Extent
+from nitro_emu.ebs.device import BLOCK_BYTES, BlockDevice, BlockExtent
 
 KEY_BYTES: Final = 64
 """Of AES-256-XTS: two AES-256 keys."""
@@ -62,7 +62,7 @@ class EncryptedDevice:
         """Write zeroes that are not encrypted: they read as a hole."""
         await self._device.write_zeroes(offset, length_bytes=length_bytes, fua=fua, may_trim=may_trim)
 
-    async def extents(self, offset: int, *, length_bytes: int) -> list[Extent]:
+    async def extents(self, offset: int, *, length_bytes: int) -> list[BlockExtent]:
         """Return extents; see BlockDevice."""
         return await self._device.extents(offset, length_bytes=length_bytes)
 

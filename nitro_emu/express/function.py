@@ -24,8 +24,8 @@ from typing import Any, Final
 
 from nitro_emu.errors import CardError
 from nitro_emu.express.config import ExpressConfig
+from nitro_emu.express.destinations import PACKETS_KEY, ExpressDestinations
 from nitro_emu.express.handover import KeptInterface
-from nitro_emu.express.inbox import PACKETS_KEY, ExpressInbox
 from nitro_emu.express.interface import adopt_interface, open_interface
 from nitro_emu.gid import IPV6_PORT, address_of_untrusted, gid_of
 from nitro_emu.peers.endpoint import VfEndpoint
@@ -99,8 +99,10 @@ class ExpressFunction:
             self._tun = open_interface(self._fields, name=self.config.name, address=self.config.private_address)
         else:
             self._tun = adopt_interface(kept.fds, index=kept.index, name=self.config.name)
-        nothing = ExpressInbox(self.sources)
-        self.endpoint.open(max_message_bytes=MERGED_BYTES, memory=nothing, inbox=nothing, on_event=self._on_event)
+        nothing = ExpressDestinations(self.sources)
+        self.endpoint.open(
+            max_message_bytes=MERGED_BYTES, memory=nothing, destinations=nothing, on_event=self._on_event
+        )
         self._gateway = Gateway(self._tun, config=TunnelConfig(), routing=self, on_failure=self._on_interface_failed)
         if kept is not None:
             self.flows.restore(kept.flows, now=self.gateway.now)

@@ -36,7 +36,7 @@ from srd.log_limit import RateLimit
 from srd.proto.config import ProtocolConfig
 from srd.proto.endpoint.peer import PeerCore
 from srd.proto.events import Completion, Event, PeerEnded, PeerOpened
-from srd.proto.memory import Inbox, Memory
+from srd.proto.memory import Destinations, Memory
 from srd.proto.wire.status import Status
 
 MAX_DATAGRAM_BYTES: Final = 8972
@@ -78,7 +78,9 @@ class VfEndpoint:
             engine=self.engine, trust=trust, proofs=self._proofs, outgoing=self.outgoing, log=self.log
         )
 
-    def open(self, *, max_message_bytes: int, memory: Memory, inbox: Inbox, on_event: Callable[[Event], None]) -> None:
+    def open(
+        self, *, max_message_bytes: int, memory: Memory, destinations: Destinations, on_event: Callable[[Event], None]
+    ) -> None:
         """Open the engine. Raises CardError when the address cannot be had."""
         config = self.config
         family = socket.AF_INET6 if ":" in config.address else socket.AF_INET
@@ -99,7 +101,7 @@ class VfEndpoint:
         )
         try:
             self._engine = Engine(
-                endpoint, address, family=family, accepting=True, memory=memory, inbox=inbox,
+                endpoint, address, family=family, accepting=True, memory=memory, destinations=destinations,
                 on_event=on_event, on_failure=self._on_failure, answers=self._trust.answers,
             )  # fmt: skip
         except SrdError as error:

@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from scripts.benches.case import Request
+from scripts.benches.case import CaseOptions
 from scripts.harness.steps import step
 
 SHOWN: Final = 5
@@ -20,7 +20,7 @@ SHOWN: Final = 5
 _SHOWN_CHARACTERS: Final = 4000
 
 
-def planned(request: Request, *, runs: int) -> int:
+def planned(request: CaseOptions, *, runs: int) -> int:
     """Return how many scenarios there are: those that are asked for, one if it is a seed's, otherwise `runs`."""
     return request.runs or (runs if request.seed is None else 1)
 

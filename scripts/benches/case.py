@@ -14,7 +14,7 @@ from srd.sim.errors import SimulationError
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CaseOptions:
     """The user's options; None: the case's default."""
 
     seed: int | None = None
@@ -28,7 +28,7 @@ class Request:
     """Where files are stored, for cases for which the file system matters."""
 
 
-def one_round(_request: Request) -> int:
+def one_round(_request: CaseOptions) -> int:
     """Return how many rounds most cases make that take a request as it is."""
     return 1
 
@@ -41,17 +41,17 @@ class Case:
     summary: str
     """What happens, in one line: for `scripts/bench --help`, and for the table in docs/simulation.md."""
     fabric: str
-    measure: Callable[[Request], Iterable[Round]]
+    measure: Callable[[CaseOptions], Iterable[Round]]
     """Makes the rounds."""
     wanted: tuple[Wanted, ...]
     options: frozenset[str] = frozenset()
-    """The fields of `Request` that it heeds."""
+    """The fields of `CaseOptions` that it heeds."""
     needs: tuple[Need, ...] = ()
     """What of others it needs, and for which figures."""
-    planned: Callable[[Request], int] = one_round
+    planned: Callable[[CaseOptions], int] = one_round
     """How many rounds it will make: for the time left."""
 
-    def rounds(self, request: Request) -> Iterator[Round]:
+    def rounds(self, request: CaseOptions) -> Iterator[Round]:
         """Measure. Raises BenchError, with the reason in one line, if no valid measurement is possible."""
         try:
             yield from self.measure(request)

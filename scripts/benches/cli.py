@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 from netns.base.progress import Estimate, Progress
-from scripts.benches.case import Case, Request
+from scripts.benches.case import Case, CaseOptions
 from scripts.benches.cases import file, path
-from scripts.benches.outcome import Outcome, Round, Wanted
+from scripts.benches.outcome import CaseOutcome, Round, Wanted
 from scripts.benches.owners import owner_of
 from scripts.benches.registry import CASES
 from scripts.harness.environment import environment
@@ -85,7 +85,7 @@ def main(
 ) -> None:
     """Run bench CASE and compare its figures with their requirements."""
     case = CASES[name]
-    request = Request(seed=seed, seconds=seconds, runs=runs, packets=packets, plain=plain, directory=directory)
+    request = CaseOptions(seed=seed, seconds=seconds, runs=runs, packets=packets, plain=plain, directory=directory)
     _check(case, request)
     if profile and name != "path":
         raise click.UsageError(f"--profile: only of path, not of {name}; for others run perf record beside it")
@@ -109,7 +109,7 @@ def main(
         click.echo(json.dumps(outcome.to_dict()))
 
 
-def _check(case: Case, request: Request) -> None:
+def _check(case: Case, request: CaseOptions) -> None:
     """Raise UsageError for an option that the case does not have."""
     for option, why in REFUSALS.items():
         if getattr(request, option) not in (None, False) and option not in case.options:
@@ -168,7 +168,7 @@ def _missing(case: Case) -> dict[str, tuple[str, ...]]:
     return missing
 
 
-def _measure(case: Case, request: Request) -> Outcome:
+def _measure(case: Case, request: CaseOptions) -> CaseOutcome:
     missing = _missing(case)
     kind, planned, past = _kind(case, request), case.planned(request), Estimate.read(PAST)
     rounds: list[Round] = []
@@ -182,10 +182,10 @@ def _measure(case: Case, request: Request) -> Outcome:
         if "directory" in case.options
         else case.fabric
     )
-    return Outcome(case.name, fabric, tuple(rounds), case.wanted, missing)
+    return CaseOutcome(case.name, fabric, tuple(rounds), case.wanted, missing)
 
 
-def _kind(case: Case, request: Request) -> str:
+def _kind(case: Case, request: CaseOptions) -> str:
     """Return what decides how long a round takes."""
     options = {"seconds": request.seconds, "packets": request.packets, "plain": request.plain or None}
     if case.planned(request) == 1:
@@ -193,7 +193,7 @@ def _kind(case: Case, request: Request) -> str:
     return " ".join([case.name, *(f"{name}={value}" for name, value in options.items() if value is not None)])
 
 
-def _figures(outcome: Outcome) -> Table:
+def _figures(outcome: CaseOutcome) -> Table:
     table = Table(
         title=f"{outcome.case} ({outcome.fabric} fabric, median of {len(outcome.rounds)})", title_justify="left"
     )

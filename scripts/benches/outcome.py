@@ -1,6 +1,6 @@
 """What a bench reports: figures of each round, medians over the rounds, and the requirements.
 
-The format is the same for every case and backend: see `Outcome.to_dict`. Keys end in their unit.
+The format is the same for every case and backend: see `CaseOutcome.to_dict`. Keys end in their unit.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CaseOutcome:
     """All rounds of one case."""
 
     case: str

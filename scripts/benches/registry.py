@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from scripts.benches import campaign
-from scripts.benches.case import Case, Request
+from scripts.benches.case import Case, CaseOptions
 from scripts.benches.cases import (
     card,
     card_fuzz,
@@ -61,7 +61,7 @@ class _Module(Protocol):
         """Make `count` rounds; `seconds`: per contestant, 0 where it is not the case's choice."""
 
 
-def _asked(request: Request) -> int:
+def _asked(request: CaseOptions) -> int:
     return request.runs or ROUNDS
 
 
@@ -69,7 +69,7 @@ def _hosts(name: str, summary: str, module: _Module, *, fabric: str = "veth") ->
     """Return a case on real sockets, whose rounds do not depend on random numbers."""
     options = frozenset({"runs", "seconds"} if module.SECONDS else {"runs"})
 
-    def rounds(request: Request) -> Iterator[Round]:
+    def rounds(request: CaseOptions) -> Iterator[Round]:
         return module.rounds(_asked(request), request.seconds or module.SECONDS)
 
     return Case(name, summary, fabric, rounds, module.WANTED, options, module.NEEDS, _asked)
@@ -87,10 +87,10 @@ def _seeded(
 ) -> Case:
     """Return a case with a round for each of so many seeds."""
 
-    def seeds(request: Request) -> Sequence[int]:
+    def seeds(request: CaseOptions) -> Sequence[int]:
         return SEEDS[:rounds] if request.seed is None else (request.seed,)
 
-    def each(request: Request) -> Iterator[Round]:
+    def each(request: CaseOptions) -> Iterator[Round]:
         yield from map(measure, seeds(request))
 
     return Case(name, summary, fabric, each, wanted, frozenset({"seed"}), needs, lambda request: len(seeds(request)))
@@ -98,7 +98,7 @@ def _seeded(
 
 def _placement(seed: int) -> Round:
     """Measure on a lab with the ECMP hash of this seed, and the time that an assignment takes."""
-    return Round(seed, {**placement_ring.measure(seed, size=placement_ring.Size()), **placement_scaling.measure()})
+    return Round(seed, {**placement_ring.measure(seed, size=placement_ring.RingSize()), **placement_scaling.measure()})
 
 
 _TABLE: Final = (

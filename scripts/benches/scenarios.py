@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from scripts.benches.case import Case, Request
+from scripts.benches.case import Case, CaseOptions
 from scripts.benches.cases import (
     blackhole,
     chaos,
@@ -38,10 +38,10 @@ def scenario(
     `measure` takes a seed and how long to measure, in virtual time. `seconds`: by default; 0: its messages decide.
     """
 
-    def seeds(request: Request) -> Sequence[int]:
+    def seeds(request: CaseOptions) -> Sequence[int]:
         return SEEDS if request.seed is None else (request.seed,)
 
-    def rounds(request: Request) -> Iterator[Round]:
+    def rounds(request: CaseOptions) -> Iterator[Round]:
         for seed in seeds(request):
             try:
                 yield measure(seed, request.seconds or seconds)
@@ -76,6 +76,7 @@ VIRTUAL: Final = (
     scenario("unequal", "paths of very different length; a receiver's clock that drifts and steps", unequal.measure,
              "unequal_capacity_fraction >= 0.78", "drift_ok >= 1", seconds=3.0),
     from_file("slow-path"),
+    from_file("slow-links"),
     from_file("loss"),
     from_file("ecn"),
     scenario("blackhole", "1, then 3 of 4 paths die silently", blackhole.measure,

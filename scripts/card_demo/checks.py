@@ -24,7 +24,7 @@ from nitro_emu.efa.perf.end import Address, QueuePairEnd, QueuePairRoom
 from nitro_emu.errors import TrustError, VerbsError
 from nitro_emu.trust.measure import MEASURED_PACKAGES, software_root
 from nitro_emu.trust.verify import Expectation, verify_untrusted
-from scripts.card_demo.stage import INTERFACES, Interface, Stage
+from scripts.card_demo.stage import INTERFACES, DemoInterface, DemoStage
 from scripts.harness.errors import BenchError
 from srd.perf.errors import PerfError
 
@@ -42,7 +42,7 @@ _TAMPERED_FILE: Final = "nitro_emu/__init__.py"
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DemoCheck:
     """One thing that was tried."""
 
     what: str
@@ -53,7 +53,7 @@ class Check:
 # -- denials ------------------------------------------------------------------------------------------------------
 
 
-def denials(stage: Stage) -> list[Check]:
+def denials(stage: DemoStage) -> list[DemoCheck]:
     """Ask for addresses that a tenant may not reach, and be a card that cannot attest."""
     return [
         _denied_handle(stage, "red-1", "red-3", why="group none has no rule", reason="group"),
@@ -64,14 +64,14 @@ def denials(stage: Stage) -> list[Check]:
 
 
 @contextmanager
-def _end(stage: Stage, name: str) -> Iterator[QueuePairEnd]:
+def _end(stage: DemoStage, name: str) -> Iterator[QueuePairEnd]:
     """Be a program of a tenant, at its interface."""
     there = stage.device(INTERFACES[name])
     with ExitStack() as stack:
         yield QueuePairEnd(stack, ROOM, device=there.name, run_dir=there.run_dir, events=False)
 
 
-def _address(interface: Interface) -> Address:
+def _address(interface: DemoInterface) -> Address:
     """Return what may be anybody's queue pair at an interface."""
     return Address(interface.gid, qpn=1, qkey=1, mtu_bytes=MESSAGE_BYTES, rkey=0)
 
@@ -95,7 +95,7 @@ def _await_open(end: QueuePairEnd, count: int) -> str:
     return verbs.CompStatus.OK.name
 
 
-def _denied_handle(stage: Stage, source: str, destination: str, *, why: str, reason: str) -> Check:
+def _denied_handle(stage: DemoStage, source: str, destination: str, *, why: str, reason: str) -> DemoCheck:
     there = INTERFACES[destination]
     what = f"{source} to {destination} ({there.address}): {why}"
     card = INTERFACES[source].card
@@ -105,22 +105,22 @@ def _denied_handle(stage: Stage, source: str, destination: str, *, why: str, rea
             end.connect(_address(there))
         except VerbsError as error:
             said = _denied_records(stage, card, after=before).removeprefix(f"{source} to {destination}: ")
-            return Check(what, f"{errno.errorcode[error.errno]}: {said}", as_expected=reason in said)
-    return Check(what, "an address handle was made", as_expected=False)
+            return DemoCheck(what, f"{errno.errorcode[error.errno]}: {said}", as_expected=reason in said)
+    return DemoCheck(what, "an address handle was made", as_expected=False)
 
 
-def _last_record(stage: Stage, card: str) -> int:
+def _last_record(stage: DemoStage, card: str) -> int:
     records = ask(stage.run_dir(card), "logs")["records"]
     return int(records[-1]["number"]) if records else 0
 
 
-def _denied_records(stage: Stage, card: str, *, after: int) -> str:
+def _denied_records(stage: DemoStage, card: str, *, after: int) -> str:
     records: list[dict[str, Any]] = ask(stage.run_dir(card), "logs", after=after)["records"]
     found = [str(record["message"]) for record in records if "denied" in str(record["message"])]
     return _GID.sub("the address", _OWNER.sub("", found[-1].removeprefix("denied: "))) if found else "no reason"
 
 
-def _without_attestation(stage: Stage) -> Check:
+def _without_attestation(stage: DemoStage) -> DemoCheck:
     """Send from the card without a chip to one that requires a document."""
     there = INTERFACES["red-1"]
     before = _alarms(stage, there.card)
@@ -131,10 +131,10 @@ def _without_attestation(stage: Stage) -> Check:
     alarms = _alarms(stage, there.card) - before
     outcome = f"{status}; {there.card}: {alarms} alarm{'s'[: alarms != 1]}"
     is_refused = status == verbs.CompStatus.LOCAL_ERROR_UNREACH_REMOTE.name and alarms > 0
-    return Check("red-4 to red-1: its card has no chip to attest", outcome, as_expected=is_refused)
+    return DemoCheck("red-4 to red-1: its card has no chip to attest", outcome, as_expected=is_refused)
 
 
-def _withdrawn_rule(stage: Stage, source: str, destination: str) -> Check:
+def _withdrawn_rule(stage: DemoStage, source: str, destination: str) -> DemoCheck:
     """Withdraw the rule that a message is sent by, which waits for the other end to post a second buffer."""
     with _end(stage, source) as sender, _end(stage, destination) as receiver:
         receiver.connect(sender.address)
@@ -149,17 +149,17 @@ def _withdrawn_rule(stage: Stage, source: str, destination: str) -> Check:
     either = verbs.CompStatus.LOCAL_ERROR_UNREACH_REMOTE.name, verbs.CompStatus.REMOTE_ERROR_ABORT.name
     is_ended = before == verbs.CompStatus.OK.name and status in either
     what = f"{source} to {destination}, under way: its rule is withdrawn"
-    return Check(what, f"{status} after {seconds:.2f} s", as_expected=is_ended)
+    return DemoCheck(what, f"{status} after {seconds:.2f} s", as_expected=is_ended)
 
 
-def _alarms(stage: Stage, card: str) -> int:
+def _alarms(stage: DemoStage, card: str) -> int:
     return int(ask(stage.run_dir(card), "stats")["alarms"].get("attestation", 0))
 
 
 # -- attestation --------------------------------------------------------------------------------------------------
 
 
-def attestation(stage: Stage, card: str, *, other: str) -> list[Check]:
+def attestation(stage: DemoStage, card: str, *, other: str) -> list[DemoCheck]:
     """Ask a card for a document, and verify it; then ask of it what it does not prove."""
     nonce = secrets.token_bytes(NONCE_BYTES)
     answer = ask(stage.run_dir(card), "attest", nonce=nonce.hex())
@@ -177,30 +177,30 @@ def attestation(stage: Stage, card: str, *, other: str) -> list[Check]:
     ]
 
 
-def _root(stage: Stage, card: str) -> x509.Certificate:
+def _root(stage: DemoStage, card: str) -> x509.Certificate:
     return x509.load_pem_x509_certificate(stage.root(card).read_bytes())
 
 
-def _verified(what: str, document: bytes, *, expected: Expectation) -> Check:
+def _verified(what: str, document: bytes, *, expected: Expectation) -> DemoCheck:
     try:
         found = verify_untrusted(document, expected=expected)
     except TrustError as error:
-        return Check(what, f"refused: {error}", as_expected=False)
-    return Check(what, f"verified: {found.module_id}", as_expected=True)
+        return DemoCheck(what, f"refused: {error}", as_expected=False)
+    return DemoCheck(what, f"verified: {found.module_id}", as_expected=True)
 
 
-def _refused(what: str, document: bytes, *, expected: Expectation) -> Check:
+def _refused(what: str, document: bytes, *, expected: Expectation) -> DemoCheck:
     try:
         verify_untrusted(document, expected=expected)
     except TrustError as error:
-        return Check(what, _LONG_HEX.sub(r"\1..", f"refused: {error}"), as_expected=True)
-    return Check(what, "verified", as_expected=False)
+        return DemoCheck(what, _LONG_HEX.sub(r"\1..", f"refused: {error}"), as_expected=True)
+    return DemoCheck(what, "verified", as_expected=False)
 
 
 # -- tampering ----------------------------------------------------------------------------------------------------
 
 
-def tampering(stage: Stage, card: str) -> list[Check]:
+def tampering(stage: DemoStage, card: str) -> list[DemoCheck]:
     """End a card, and start it again with changed settings, changed software, an old version, and as it was signed."""
     stage.processes.stop(stage.running.pop(card))
     old = stage.manifest(card, version=1)
@@ -214,27 +214,27 @@ def tampering(stage: Stage, card: str) -> list[Check]:
     ]
 
 
-Change = Callable[[Stage, str, ExitStack], Sequence[str]]
+Change = Callable[[DemoStage, str, ExitStack], Sequence[str]]
 """Changes something until the stack unwinds; returns a command to start the card with."""
 
 
-def _sealed(stage: Stage, card: str, what: str, change: Change, *, reason: str) -> Check:
+def _sealed(stage: DemoStage, card: str, what: str, change: Change, *, reason: str) -> DemoCheck:
     with ExitStack() as stack:
         process = stage.start_card(card, before=change(stage, card, stack))
         is_refused = stage.ends_unready(process)
     said = process.last_error.removeprefix("nitro-card: ")
     shown = said.replace(f"{stage.directory}/", "") if is_refused else "runs"
     is_sealed = is_refused and said.startswith("SEALED: ") and reason in said
-    return Check(f"{card} with {what}", shown, as_expected=is_sealed)
+    return DemoCheck(f"{card} with {what}", shown, as_expected=is_sealed)
 
 
-def _runs_again(stage: Stage, card: str) -> Check:
+def _runs_again(stage: DemoStage, card: str) -> DemoCheck:
     process = stage.running[card] = stage.start_card(card)
     try:
         stage.wait_for(process, "ready")
     except BenchError as error:
-        return Check(f"{card} as it was signed", str(error), as_expected=False)
-    return Check(f"{card} as it was signed", "runs", as_expected=True)
+        return DemoCheck(f"{card} as it was signed", str(error), as_expected=False)
+    return DemoCheck(f"{card} as it was signed", "runs", as_expected=True)
 
 
 def _restored(path: Path, stack: ExitStack) -> bytes:
@@ -243,13 +243,13 @@ def _restored(path: Path, stack: ExitStack) -> bytes:
     return content
 
 
-def _change_settings(stage: Stage, card: str, stack: ExitStack) -> Sequence[str]:
+def _change_settings(stage: DemoStage, card: str, stack: ExitStack) -> Sequence[str]:
     content = _restored(stage.settings(card), stack)
     stage.settings(card).write_bytes(content.replace(b"As signed", b"as signed", 1))
     return ()
 
 
-def _change_software(stage: Stage, card: str, stack: ExitStack) -> Sequence[str]:
+def _change_software(stage: DemoStage, card: str, stack: ExitStack) -> Sequence[str]:
     """Run a copy of the software with one byte changed."""
     del card
     image = stage.directory / "changed-image"
@@ -265,7 +265,7 @@ def _change_software(stage: Stage, card: str, stack: ExitStack) -> Sequence[str]
 
 
 def _use(manifest: Path) -> Change:
-    def change(stage: Stage, card: str, stack: ExitStack) -> Sequence[str]:
+    def change(stage: DemoStage, card: str, stack: ExitStack) -> Sequence[str]:
         _restored(stage.manifest(card), stack)
         shutil.copyfile(manifest, stage.manifest(card))
         return ()

@@ -23,10 +23,10 @@ from netns.lab.lab import Lab
 from netns.topology.model import Topology, reference
 from nitro_emu.card.control import ask
 from scripts.card_demo import tables
-from scripts.card_demo.checks import Check, attestation, denials, tampering
+from scripts.card_demo.checks import DemoCheck, attestation, denials, tampering
 from scripts.card_demo.pattern import WORD_BYTES, data
-from scripts.card_demo.stage import CHIPS, INTERFACES, Interface, Stage
-from scripts.card_demo.wire import Capture, captured
+from scripts.card_demo.stage import CHIPS, INTERFACES, DemoInterface, DemoStage
+from scripts.card_demo.wire import WireCapture, captured
 from scripts.harness.client_server import python
 from scripts.harness.efa_perf import commands
 from scripts.harness.errors import BenchError
@@ -44,7 +44,7 @@ LINK: Final = "h1-leaf1"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TenantWork:
     """What a tenant does."""
 
     tenant: str
@@ -55,7 +55,7 @@ class Work:
     text: str
 
     @property
-    def ends(self) -> tuple[Interface, Interface]:
+    def ends(self) -> tuple[DemoInterface, DemoInterface]:
         """Its sender and its receiver."""
         return INTERFACES[f"{self.tenant}-1"], INTERFACES[f"{self.tenant}-2"]
 
@@ -66,8 +66,8 @@ class Work:
 
 
 WORKS: Final = (
-    Work("red", Operation.RATE, 1 << 10, 256, 20_000, "SENDs of 1 KiB"),
-    Work("blue", Operation.WRITE, 1 << 20, 8, 64, "RDMA WRITEs of 1 MiB"),
+    TenantWork("red", Operation.RATE, 1 << 10, 256, 20_000, "SENDs of 1 KiB"),
+    TenantWork("blue", Operation.WRITE, 1 << 20, 8, 64, "RDMA WRITEs of 1 MiB"),
 )
 
 
@@ -82,7 +82,7 @@ def command(*, loss_percent: float, share: float) -> None:
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
         processes = stack.enter_context(ProcessGroup())
         click.echo(f"fabric: {lab.backend}, {len(lab.topology.spines)} paths, {loss_percent:g} % loss on each spine")
-        stage = Stage(lab, directory=directory, processes=processes)
+        stage = DemoStage(lab, directory=directory, processes=processes)
         stage.build()
         as_expected = _show(stage, share=share)
     if not as_expected:
@@ -94,7 +94,7 @@ def _fabric(loss_percent: float) -> Topology:
     return conditioned(fabric, Condition({"loss": f"{loss_percent:g}%"}), name=LAB_NAME, seed=fabric.seed)
 
 
-def _show(stage: Stage, *, share: float) -> bool:
+def _show(stage: DemoStage, *, share: float) -> bool:
     """Do everything, print what came out; return whether it is what was expected."""
     with captured(stage.lab, LINK, path=stage.directory / "cards.pcapng") as encrypted:
         results = _run_tenants(stage, share=share)
@@ -102,7 +102,7 @@ def _show(stage: Stage, *, share: float) -> bool:
     tables.print_counters({card: ask(stage.run_dir(card), "stats") for card in CHIPS})
     first, second = CHIPS
     transferred = sum(result["bytes"] for result in results.values())
-    parts: tuple[tuple[str, Callable[[], list[Check]]], ...] = (
+    parts: tuple[tuple[str, Callable[[], list[DemoCheck]]], ...] = (
         ("on the wire: 8 bytes of the tenants' data, at any byte", partial(_wire, stage, encrypted, sent=transferred)),
         ("denied", partial(denials, stage)),
         ("attested", partial(attestation, stage, first, other=second)),
@@ -119,7 +119,7 @@ def _show(stage: Stage, *, share: float) -> bool:
 # -- transfers ----------------------------------------------------------------------------------------------------
 
 
-def _run_tenants(stage: Stage, *, share: float) -> dict[str, dict[str, Any]]:
+def _run_tenants(stage: DemoStage, *, share: float) -> dict[str, dict[str, Any]]:
     """Run all tenants at the same time, who compare every byte; return what came of each."""
     senders = {}
     for work in WORKS:
@@ -143,15 +143,15 @@ def _run_tenants(stage: Stage, *, share: float) -> dict[str, dict[str, Any]]:
 # -- the wire -----------------------------------------------------------------------------------------------------
 
 
-def _wire(stage: Stage, encrypted: Capture, *, sent: int) -> list[Check]:
+def _wire(stage: DemoStage, encrypted: WireCapture, *, sent: int) -> list[DemoCheck]:
     """Search what was captured for the tenants' data; and, as this could fail to find any, a transfer in plain text."""
     with captured(stage.lab, LINK, path=stage.directory / "plain.pcapng") as plain:
         _send_plainly(stage)
     hidden, readable = encrypted.matches(), plain.matches()
     is_whole = encrypted.size_bytes >= sent and not encrypted.dropped
     return [
-        Check("the tenants' transfers", _counted(encrypted, hidden), as_expected=is_whole and hidden == 0),
-        Check(
+        DemoCheck("the tenants' transfers", _counted(encrypted, hidden), as_expected=is_whole and hidden == 0),
+        DemoCheck(
             "a file of such data by srd send --plain",
             _counted(plain, readable),
             as_expected=readable >= len(data()) / WORD_BYTES * 0.9,  # where a packet ends it cannot be seen
@@ -159,12 +159,12 @@ def _wire(stage: Stage, encrypted: Capture, *, sent: int) -> list[Check]:
     ]
 
 
-def _counted(capture: Capture, matches: int) -> str:
+def _counted(capture: WireCapture, matches: int) -> str:
     lost = f", {capture.dropped:,} not captured" if capture.dropped else ""
     return f"{capture.packets:,} packets, {capture.size_bytes:,} bytes, {matches:,} matches{lost}"
 
 
-def _send_plainly(stage: Stage) -> None:
+def _send_plainly(stage: DemoStage) -> None:
     """Send a file of the tenants' data from h1 to h2, not encrypted."""
     source, target = stage.directory / "plain", stage.directory / "plain.received"
     target.mkdir()

@@ -24,7 +24,7 @@ from nitro_emu.trust.key_files import make_key_files, read_private_key, read_pub
 from nitro_emu.trust.manifest import Manifest, make_manifest, sign_manifest
 from nitro_emu.trust.measure import software_root
 from nitro_emu.trust.pki import certificate_pem
-from scripts.harness.efa_perf import Device
+from scripts.harness.efa_perf import CardDevice
 from scripts.harness.errors import BenchError
 from scripts.harness.process import Event, Process, ProcessGroup
 from srd.secure.keys import create
@@ -40,7 +40,7 @@ VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Interface:
+class DemoInterface:
     """An interface of a VPC: a virtual function of a card."""
 
     name: str
@@ -60,13 +60,13 @@ class Interface:
 INTERFACES: Final = {
     each.name: each
     for each in (
-        Interface("red-1", "red", "172.31.0.5", "efa", "card-h1", "efa_0", 19875),
-        Interface("red-2", "red", "172.31.0.6", "efa", "card-h2", "efa_0", 19875),
-        Interface("blue-1", "blue", "172.31.0.5", "efa", "card-h1", "efa_1", 19876),
-        Interface("blue-2", "blue", "172.31.0.6", "efa", "card-h2", "efa_1", 19876),
-        Interface("red-3", "red", "172.31.0.7", "none", "card-h2", "efa_2", 19877),
-        Interface("blue-3", "blue", "172.31.0.8", "efa", "card-h2", "efa_3", 19878),
-        Interface("red-4", "red", "172.31.0.9", "efa", "card-x", "efa_0", 19879),
+        DemoInterface("red-1", "red", "172.31.0.5", "efa", "card-h1", "efa_0", 19875),
+        DemoInterface("red-2", "red", "172.31.0.6", "efa", "card-h2", "efa_0", 19875),
+        DemoInterface("blue-1", "blue", "172.31.0.5", "efa", "card-h1", "efa_1", 19876),
+        DemoInterface("blue-2", "blue", "172.31.0.6", "efa", "card-h2", "efa_1", 19876),
+        DemoInterface("red-3", "red", "172.31.0.7", "none", "card-h2", "efa_2", 19877),
+        DemoInterface("blue-3", "blue", "172.31.0.8", "efa", "card-h2", "efa_3", 19878),
+        DemoInterface("red-4", "red", "172.31.0.9", "efa", "card-x", "efa_0", 19879),
     )
 }
 VPCS: Final = {"red": 1, "blue": 2}
@@ -76,7 +76,7 @@ CHIPS: Final = {"card-h1": "card-h2", "card-h2": "card-h1"}
 """The cards with a chip, and the card whose chip each of them trusts."""
 
 
-class Stage:
+class DemoStage:
     """The files and processes of a demonstration; `build` makes it."""
 
     def __init__(self, lab: Lab, *, directory: Path, processes: ProcessGroup) -> None:
@@ -93,9 +93,9 @@ class Stage:
         """Return the directory of a card's sockets."""
         return self.directory / card
 
-    def device(self, interface: Interface) -> Device:
+    def device(self, interface: DemoInterface) -> CardDevice:
         """Return what an interface's tenant opens."""
-        return Device(self.run_dir(interface.card), interface.device)
+        return CardDevice(self.run_dir(interface.card), interface.device)
 
     def chip(self, card: str) -> Path:
         """Return the directory of a card's chip."""

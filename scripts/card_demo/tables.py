@@ -10,7 +10,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from scripts.card_demo.checks import Check
+from scripts.card_demo.checks import DemoCheck
 
 _NUMBERS: Final = {"MB/s", "CPU s", "MB sent", "MB received", "packets resent", "denied"}
 _WIDTH: Final = 130
@@ -38,7 +38,7 @@ def print_counters(stats: Mapping[str, Mapping[str, Any]]) -> None:
     _print(made)
 
 
-def print_checks(title: str, checks: Sequence[Check]) -> None:
+def print_checks(title: str, checks: Sequence[DemoCheck]) -> None:
     """Print what was tried, and what came out."""
     made = _table(title, "what", "outcome", "as expected")
     for check in checks:

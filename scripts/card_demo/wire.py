@@ -16,7 +16,7 @@ from scripts.harness.errors import BenchError
 
 
 @dataclass(slots=True)
-class Capture:
+class WireCapture:
     """One capture, complete once `captured` has returned."""
 
     path: Path
@@ -45,9 +45,9 @@ class Capture:
 
 
 @contextmanager
-def captured(lab: Lab, link: str, *, path: Path) -> Iterator[Capture]:
+def captured(lab: Lab, link: str, *, path: Path) -> Iterator[WireCapture]:
     """Capture both directions of a link while the block runs, as `srd-lab capture` does."""
-    made = Capture(path)
+    made = WireCapture(path)
     ready, over = threading.Event(), threading.Event()
 
     def record() -> None:

@@ -17,14 +17,14 @@ from nitro_emu.efa.perf.carrier import Verb
 from nitro_emu.efa.perf.end import QueuePairEnd
 from nitro_emu.efa.perf.session import run_client, run_server
 from scripts.harness.worker import worker
-from srd.perf.sweep.client import Row
+from srd.perf.sweep.client import SizeRow
 from srd.perf.sweep.plan import Operation, Sweep, encode, sweep_untrusted
 
 _MODULE: Final = "scripts.harness.efa_perf"
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class CardDevice:
     """A device of a card that runs."""
 
     run_dir: Path
@@ -36,7 +36,7 @@ class Device:
 
 
 def commands(
-    server: Device, client: Device, sweep: Sweep, *, events: bool = False, naps: bool = True
+    server: CardDevice, client: CardDevice, sweep: Sweep, *, events: bool = False, naps: bool = True
 ) -> tuple[list[str], Callable[[str, int], list[str]]]:
     """Return the server's command line, and what makes the client's of the server's host and port.
 
@@ -79,5 +79,5 @@ def _start(_end: QueuePairEnd) -> None:
     gc.freeze()
 
 
-def _measured(row: Row) -> None:
+def _measured(row: SizeRow) -> None:
     emit("measured", **asdict(row.figures), cpu_s=row.cpu_s + row.remote_cpu_s)

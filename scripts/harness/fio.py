@@ -19,7 +19,7 @@ BOUND_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class FioResult:
     """What came of one job."""
 
     read: dict[str, Any]
@@ -62,7 +62,7 @@ class Result:
         return self.read if direction == "read" else self.write
 
 
-class Job:
+class FioJob:
     """A job that runs; `ended` waits for its end."""
 
     def __init__(self, group: ProcessGroup, process: Process, report: Path, *, bound_s: float) -> None:
@@ -77,14 +77,14 @@ class Job:
         self._group.turn(until=0.0)
         return self._process.status is None
 
-    def ended(self) -> Result:
+    def ended(self) -> FioResult:
         """Return what came of it, also if requests failed. Raises BenchError if there is no report."""
         self._group.turn_while(lambda: self._process.status is None, within_s=self._bound_s)
         self._group.stop(self._process)
         text = self._report.read_text(encoding="utf-8") if self._report.exists() else ""
         if "{" not in text:
             raise BenchError(f"fio: no report: {self._process.errors.strip()[-500:] or self._process.status}")
-        return Result.of(json.loads(text[text.index("{") :]), errors=self._process.errors + text[: text.index("{")])
+        return FioResult.of(json.loads(text[text.index("{") :]), errors=self._process.errors + text[: text.index("{")])
 
 
 class Fio:
@@ -95,16 +95,16 @@ class Fio:
         self._directory = TemporaryDirectory(prefix="volume-fio-")
         self._count = 0
 
-    def start(self, uri: str, *options: str, before: Sequence[str] = (), bound_s: float = BOUND_S) -> Job:
+    def start(self, uri: str, *options: str, before: Sequence[str] = (), bound_s: float = BOUND_S) -> FioJob:
         """Start a job; `before`: what precedes the command."""
         self._count += 1
         report = Path(self._directory.name, f"{self._count}.json")
         argv = ["fio", "--name=job", "--ioengine=nbd", f"--uri={uri}", "--output-format=json+", f"--output={report}"]
         argv += [f"--aux-path={self._directory.name}", "--percentile_list=50:99:99.9"]
         argv += ["--lat_percentiles=1", "--clat_percentiles=0", *options]
-        return Job(self._group, self._group.start("fio", [*before, *argv]), report, bound_s=bound_s)
+        return FioJob(self._group, self._group.start("fio", [*before, *argv]), report, bound_s=bound_s)
 
-    def run(self, uri: str, *options: str, before: Sequence[str] = (), bound_s: float = BOUND_S) -> Result:
+    def run(self, uri: str, *options: str, before: Sequence[str] = (), bound_s: float = BOUND_S) -> FioResult:
         """Run a job to its end. Raises BenchError if it fails."""
         result = self.start(uri, *options, before=before, bound_s=bound_s).ended()
         if result.error:

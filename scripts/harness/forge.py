@@ -68,7 +68,7 @@ class OpenPeer:
     """Makes a packet to the peer authentic; None: nobody can."""
 
 
-class Forge:
+class PacketForge:
     """Creates packets; `captured` are datagrams of the transfer to the target."""
 
     def __init__(self, rng: Random, *, peers: Sequence[OpenPeer] = (), captured: Sequence[bytes] = ()) -> None:

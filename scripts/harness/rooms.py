@@ -75,7 +75,7 @@ def room(symbol: str, library: str, *, rooms: Mapping[str, str]) -> str:
     return OTHER
 
 
-class Profile:
+class CommandProfile:
     """Samples of a command that says when they begin. Made by `profile`."""
 
     def __init__(self, directory: Path) -> None:

@@ -24,7 +24,7 @@ HOSTS: Final = ("h1", "h2")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TrainingPlan:
     """How long it trains, and after which steps the fabric fails."""
 
     steps: int
@@ -57,7 +57,7 @@ class Training:
         return max([*steps, unfinished], default=0.0)
 
 
-def train(backend: str, plan: Plan, *, show: Callable[[str], None]) -> Training:
+def train(backend: str, plan: TrainingPlan, *, show: Callable[[str], None]) -> Training:
     """Train on a lab of its own, and play the faults. Raises LabError when the lab or the job cannot be had."""
     found = Training(backend)
     with Lab.up(reference(name=f"{LAB_NAME}-{backend}")) as lab:
@@ -83,7 +83,7 @@ def train(backend: str, plan: Plan, *, show: Callable[[str], None]) -> Training:
 class _Faults:
     """Notes steps, and fails the fabric between them."""
 
-    def __init__(self, lab: Lab, plan: Plan, found: Training, show: Callable[[str], None]) -> None:
+    def __init__(self, lab: Lab, plan: TrainingPlan, found: Training, show: Callable[[str], None]) -> None:
         self._lab, self._plan, self._found, self._show = lab, plan, found, show
         self._before = Reading.take(lab)
         self.began_at = 0.0

@@ -19,7 +19,7 @@ import click
 from netns.base.tables import print_table, table
 from scripts.harness.errors import BenchError
 from scripts.harness.program import program
-from scripts.training_demo.jobs import Plan, Training, train
+from scripts.training_demo.jobs import Training, TrainingPlan, train
 from scripts.training_demo.plots import draw
 
 BACKENDS: Final = ("srd", "gloo")
@@ -37,7 +37,7 @@ BACKENDS: Final = ("srd", "gloo")
 )
 def command(*, steps: int, limit_s: float, output: Path) -> None:
     """Train a model by DDP over SRD and over gloo, on a fabric that fails meanwhile."""
-    plan = Plan(steps, lossy_after=steps // 3, dead_after=2 * steps // 3, limit_s=limit_s)
+    plan = TrainingPlan(steps, lossy_after=steps // 3, dead_after=2 * steps // 3, limit_s=limit_s)
     # Caches of fonts belong to nobody else.
     os.environ.setdefault("MPLCONFIGDIR", tempfile.gettempdir())
     trainings = []

@@ -21,7 +21,7 @@ from netns.faults import faults
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from scripts.harness.errors import BenchError
-from scripts.harness.fio import Fio, Job, Result
+from scripts.harness.fio import Fio, FioJob, FioResult
 from scripts.harness.process import ProcessGroup
 from scripts.harness.program import program
 from scripts.harness.volume import VolumeLab, fabric, volume_lab
@@ -57,7 +57,7 @@ def command() -> None:
             raise BenchError(f"fio found {result.wrong} wrong blocks, and ended with errno {result.error}")
 
 
-def _work(volume: VolumeLab, fio: Fio) -> Result:
+def _work(volume: VolumeLab, fio: Fio) -> FioResult:
     """Run fio, and the faults meanwhile."""
     began_at = time.monotonic()
 
@@ -84,14 +84,14 @@ def _work(volume: VolumeLab, fio: Fio) -> Result:
     return result
 
 
-def _pause(job: Job) -> None:
+def _pause(job: FioJob) -> None:
     """Let fio go on for a while. Raises BenchError if it has ended, since it is to be disturbed."""
     time.sleep(PAUSE_S)
     if not job.is_running:
         raise BenchError("fio ended before all faults had happened")
 
 
-def _show(volume: VolumeLab, result: Result) -> None:
+def _show(volume: VolumeLab, result: FioResult) -> None:
     for direction in ("read", "write"):
         median_us, tail_us = (result.latency_us(direction, percent) for percent in (50, 99.9))
         click.echo(

@@ -19,7 +19,7 @@ from srd.secure.packets import library
 GROUP: Final = "srd.commands"
 
 
-class Program(netns.base.program.Program):
+class SrdProgram(netns.base.program.Program):
     """A program with the commands of packages that `srd` does not import beside its own.
 
     [project.entry-points."srd.commands"]
@@ -69,7 +69,7 @@ COMMANDS: Final = {
 """Module and object of each command of this package."""
 
 
-@click.group("srd", cls=Program, commands_at=COMMANDS, statuses={SrdError: 1, DevmemError: 1})
+@click.group("srd", cls=SrdProgram, commands_at=COMMANDS, statuses={SrdError: 1, DevmemError: 1})
 @netns.base.program.version_option("srd", more=lambda: f"; encrypts {library()}")
 def cli() -> None:
     """Send and receive files, and measure, over SRD, a reliable multipath transport with out-of-order delivery."""

@@ -19,11 +19,11 @@ from netns.base.tasks import Tasks
 from srd.cli.progress import ProgressWatch
 from srd.endpoint import Endpoint
 from srd.errors import PeerError
-from srd.file_transfer.inbox import NotStartedError, TransferSessions
 from srd.file_transfer.leftovers import GRACE_S, Leftover
 from srd.file_transfer.protocol import Offer, Offers
 from srd.file_transfer.receiving import FileReceiver
-from srd.file_transfer.watcher import Received, Watcher
+from srd.file_transfer.sessions import NotStartedError, TransferSessions
+from srd.file_transfer.watcher import ReceivedFile, Watcher
 from srd.peer import Peer
 
 NEXT_FILE_WITHIN_S = 30.0
@@ -68,8 +68,8 @@ class SessionEnd(Enum):
 class Daemon:
     """Serves any number of peers concurrently."""
 
-    def __init__(self, inbox: TransferSessions, *, as_json: bool) -> None:
-        self.inbox = inbox
+    def __init__(self, sessions: TransferSessions, *, as_json: bool) -> None:
+        self.sessions = sessions
         self.as_json = as_json
         self.figures: Callable[[], dict[str, int]] = dict
         self.transfers = 0  # sessions that are not done
@@ -94,23 +94,23 @@ class Daemon:
                     self.warn(f"stopped with {self.transfers} transfer(s) unfinished")
                 raise
             finally:
-                self.inbox.stop()
+                self.sessions.stop()
                 await self._tasks.end()
                 await opened.listener.close()
                 with suppress(RegionError):  # a cancelled transfer may still use the memory; the process exit frees it
-                    self.inbox.close()
+                    self.sessions.close()
 
     def _say_listening(self, opened: RecvListener) -> None:
         if self.as_json:
             emit("listening", **opened.fields)
             return
-        self.say(f"listening on {opened.title}, {self.inbox.place.title}")
+        self.say(f"listening on {opened.title}, {self.sessions.place.title}")
         self.say(f"send with: {opened.hint}")
 
     async def _leftovers(self) -> list[Leftover]:
         """Return the leftovers of earlier daemons. If the directory cannot be read, log that and return none."""
         try:
-            return await asyncio.to_thread(self.inbox.place.leftovers)
+            return await asyncio.to_thread(self.sessions.place.leftovers)
         except OSError as error:
             what = f"{error.filename or 'the directory'}: cannot be read ({error.strerror})"
             self.warn(f"{what}, so what interrupted transfers left stays there")
@@ -147,7 +147,7 @@ class Daemon:
         session = SessionWatch(self, peer)
         _log.debug("%s: a peer is here", host_port_text(*peer.address))
         try:
-            await FileReceiver(peer, inbox=self.inbox, watcher=session).receive()
+            await FileReceiver(peer, sessions=self.sessions, watcher=session).receive()
         except NotStartedError as error:
             self.say(str(error), event="refused")
         except Exception as error:
@@ -172,7 +172,7 @@ class Daemon:
         await asyncio.sleep(leftover.expires_in_s)
         self._resumable -= counts
         try:
-            removed = await self.inbox.expire(leftover.transfer)
+            removed = await self.sessions.expire(leftover.transfer)
         except OSError as error:
             self.warn(f"{leftover.name}: what is left of it cannot be removed: {error.strerror}")
             return
@@ -213,7 +213,7 @@ class SessionWatch(Watcher):
         """Count what was there."""
         self._progress.add(resumed_bytes)
 
-    def on_received(self, received: Received) -> None:
+    def on_received(self, received: ReceivedFile) -> None:
         """Say it."""
         if self._daemon.as_json:
             emit(

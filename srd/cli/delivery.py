@@ -20,9 +20,9 @@ from srd.cli.progress import TransferProgress, rate_text
 from srd.errors import PeerError, SrdError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.listing import Listing
-from srd.file_transfer.outgoing import Outgoing
+from srd.file_transfer.outgoing import OutgoingFile
 from srd.file_transfer.protocol import CHUNK_BYTES
-from srd.file_transfer.sending import FileEnd, FileSender, Sent
+from srd.file_transfer.sending import FileEnd, FileSender, SentFile
 from srd.peer import PathStats, Peer
 
 RETRY_INTERVAL_S = 0.5
@@ -83,11 +83,11 @@ class Delivery:
 
     def __init__(self, listing: Listing, destination: Destination, *, options: SendOptions) -> None:
         self._listing = listing
-        self._waiting: dict[Outgoing, None] = dict.fromkeys(listing.files)
+        self._waiting: dict[OutgoingFile, None] = dict.fromkeys(listing.files)
         self._destination = destination
         self._options = options
         self._is_single = len(listing.files) + len(listing.failed) == 1
-        self._single: Sent | None = None
+        self._single: SentFile | None = None
         self._failure = ""  # of the single one
         self._sender = secrets.token_hex(16)
         rate_bps = options.limit_bps
@@ -184,7 +184,7 @@ class Delivery:
             await peer.close()
             sender.close()
 
-    def _on_progress(self, _file: Outgoing, size_bytes: int) -> None:
+    def _on_progress(self, _file: OutgoingFile, size_bytes: int) -> None:
         self._acked_bytes += size_bytes
         self._note_progress()
 
@@ -193,7 +193,7 @@ class Delivery:
         self._best = max(self._best, (len(self._listing.files) - len(self._waiting), done_bytes))
         self._progress.show(done_bytes)
 
-    def _on_end(self, file: Outgoing, outcome: FileEnd) -> None:
+    def _on_end(self, file: OutgoingFile, outcome: FileEnd) -> None:
         self._acked_bytes -= file.acked_bytes
         file.acked_bytes = 0
         if isinstance(outcome, TransferInterruptedError):
@@ -207,7 +207,7 @@ class Delivery:
             self._on_sent(file, outcome)
         self._note_progress()
 
-    def _on_sent(self, file: Outgoing, sent: Sent) -> None:
+    def _on_sent(self, file: OutgoingFile, sent: SentFile) -> None:
         tally = self._tally
         tally.was_there += sent.was_there
         tally.delivered += not file.is_directory
@@ -267,11 +267,11 @@ class Delivery:
         return 0
 
 
-def _fields(sent: Sent) -> dict[str, Any]:
+def _fields(sent: SentFile) -> dict[str, Any]:
     return {"name": sent.name, "bytes": sent.size, "hash": sent.file_hash, "digest": sent.digest, "verified": True}
 
 
-def _summary_text(tally: DeliveredCounts, single: Sent | None, figures: str, *, file_hash: str) -> str:
+def _summary_text(tally: DeliveredCounts, single: SentFile | None, figures: str, *, file_hash: str) -> str:
     if single is not None:
         took = "the receiver has the same, " if single.was_there else f"{single.size} bytes in {figures}"
         return f"{printable(single.name)}: {took}{single.file_hash.upper()} {single.digest} verified"

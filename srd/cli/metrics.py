@@ -25,12 +25,15 @@ metrics_option: Final = click.option(
 )
 
 
-class EndedError(SrdError):
+class UnreachableError(SrdError):
     """Nothing answers there any more."""
 
 
 def ask(address: tuple[str, int], path: str) -> str:
-    """Return what a daemon's metrics address has at `path`. Raises EndedError if nobody listens, SrdError otherwise."""
+    """Return what a daemon's metrics address has at `path`.
+
+    Raises UnreachableError if nobody listens, SrdError otherwise.
+    """
     host, port = address
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     name = host_port_text(host, port)
@@ -39,7 +42,7 @@ def ask(address: tuple[str, int], path: str) -> str:
         answer = connection.getresponse()
         body = answer.read(MAX_ANSWER_BYTES + 1)
     except (ConnectionRefusedError, ConnectionResetError, http.client.RemoteDisconnected) as error:
-        raise EndedError(f"{name}: nothing serves metrics there; start it with {OPTION} {name}") from error
+        raise UnreachableError(f"{name}: nothing serves metrics there; start it with {OPTION} {name}") from error
     except (OSError, http.client.HTTPException, UnicodeError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or printable(error) or type(error).__name__
         raise SrdError(f"{name}: cannot be read: {why}") from error

@@ -12,12 +12,12 @@ import click
 
 from netns.base.addresses import host_port_text, reached_at
 from netns.base.options import Duration, Rate, Size
-from netns.base.program import Group
+from netns.base.program import CommandGroup
 from srd.cli.options import require_one_of, run
 from srd.cli.perf_options import (
     PORT,
     ClientSide,
-    Common,
+    PerfOptions,
     common_options,
     congestion_option,
     connect_timeout_option,
@@ -48,8 +48,8 @@ from srd.perf.parameters import (
     Protocol,
     default_block_bytes,
 )
-from srd.perf.results import Report, Start, describe
-from srd.perf.server import Server
+from srd.perf.results import PerfReport, Start, describe
+from srd.perf.server import PerfServer
 from srd.perf.tcp_socket import CUBIC
 from srd.perf.text import RULE, TextReport
 
@@ -58,7 +58,7 @@ SECONDS: Final = 10.0
 """iperf3's."""
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def perf() -> None:
     """Measure between two machines: throughput as iperf3 does, latency and message rate as perftest does.
 
@@ -84,13 +84,13 @@ def server(*, one_off: bool, authorized_keys: Path | None, interval_s: float, **
     Prints what to test with: the fingerprint of its key follows # in the target. UDP must reach the port, and TCP for
     tests of TCP. Everything but the data of TCP is encrypted.
     """
-    options = Common(**common)
+    options = PerfOptions(**common)
     options.check_trace()
     config = options.config(options.security(authorized_keys=authorized_keys))
     return run(_serve(options, config, one_off=one_off, interval_s=interval_s), is_daemon=not one_off)
 
 
-async def _serve(options: Common, config: EndpointConfig, *, one_off: bool, interval_s: float) -> int:
+async def _serve(options: PerfOptions, config: EndpointConfig, *, one_off: bool, interval_s: float) -> int:
     with options.output() as write, options.tracing(title="srd perf server", vantage_point="server") as trace:
         opened = partial(listen, port=options.port, config=config, trace=trace)
         async with (
@@ -108,7 +108,7 @@ async def _serve(options: Common, config: EndpointConfig, *, one_off: bool, inte
             else:
                 write(f"{RULE}\n{listening}\n{RULE}\n")
             note(f"test with: srd perf client {target}")
-            tests = Server(endpoint, write=write, note=note, as_json=options.as_json, interval_s=interval_s)
+            tests = PerfServer(endpoint, write=write, note=note, as_json=options.as_json, interval_s=interval_s)
             return await tests.serve(one_off=one_off)
 
 
@@ -241,7 +241,7 @@ class Documents:
     def interval(self, interval: Interval) -> None:
         """Print nothing."""
 
-    def interrupted(self, report: Report) -> None:
+    def interrupted(self, report: PerfReport) -> None:
         """Print what is known, with iperf3's words for why it is not all."""
         self._write(describe({**document(report), "error": INTERRUPTED}) + "\n")
 
@@ -261,7 +261,7 @@ async def _measure(side: ClientSide, test: ClientOptions, *, interval_s: float) 
     return 0
 
 
-def _write_server_output(report: Report, write: Callable[[str], None]) -> None:
+def _write_server_output(report: PerfReport, write: Callable[[str], None]) -> None:
     output = report.other.output if report.other else None
     if output is not None:
         write("Server output:\n" + (output if isinstance(output, str) else describe(output) + "\n"))

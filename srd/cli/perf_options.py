@@ -16,14 +16,14 @@ from netns.base.printable import printable
 from srd.cli.metrics import metrics_option
 from srd.cli.options import bind_option, port_option
 from srd.cli.peer_options import PeerOptions, peer_options
-from srd.cli.security import Target as TargetType
+from srd.cli.security import TargetAddress as TargetType
 from srd.cli.security import check_fingerprint
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
 from srd.metrics.serving import serving
 from srd.peer import Peer
-from srd.perf.client import Client, Target
+from srd.perf.client import PerfClient, ServerTarget
 from srd.perf.iperf_json import error_document
 from srd.perf.results import describe
 from srd.perf.server import INTERVAL_S
@@ -53,7 +53,7 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Common(PeerOptions):
+class PerfOptions(PeerOptions):
     """Options that both ends have."""
 
     port: int
@@ -141,15 +141,15 @@ def note(text: str) -> None:
 class ClientSide:
     """A client's options beside what it measures."""
 
-    common: Common
-    target: Target
+    common: PerfOptions
+    target: ServerTarget
     config: EndpointConfig
     connect_timeout_s: float
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> ClientSide:
         """Take what belongs to it from the options. Raises click.UsageError."""
-        common = Common(**{name: given.pop(name) for name in Common.__dataclass_fields__})
+        common = PerfOptions(**{name: given.pop(name) for name in PerfOptions.__dataclass_fields__})
         target: tuple[str, int, str | None] = given.pop("target")
         host, port, fingerprint = target
         if port and common.port not in {port, PORT}:
@@ -159,11 +159,11 @@ class ClientSide:
         security = common.security(known_hosts=given.pop("known_hosts"))
         check_fingerprint(target, security)
         common.check_trace()
-        reached = Target(host, port or common.port, fingerprint)
+        reached = ServerTarget(host, port or common.port, fingerprint)
         return cls(common, reached, common.config(security), given.pop("connect_timeout_s"))
 
     @asynccontextmanager
-    async def client(self, write: Callable[[str], None]) -> AsyncIterator[Client]:
+    async def client(self, write: Callable[[str], None]) -> AsyncIterator[PerfClient]:
         """Give the client; an error is printed by `write`, too, if it prints JSON."""
         name = host_port_text(self.target.host, self.target.port)
 
@@ -177,7 +177,7 @@ class ClientSide:
                     await self._endpoint(trace) as endpoint,
                     self.common.serving(endpoint, title="srd perf client"),
                 ):
-                    yield Client(
+                    yield PerfClient(
                         endpoint,
                         self.target,
                         connect_timeout_s=self.connect_timeout_s,

@@ -23,7 +23,7 @@ from srd.cli.security import known_hosts_option
 from srd.perf.errors import PerfError
 from srd.perf.parameters import MAX_STREAMS, Protocol
 from srd.perf.results import describe
-from srd.perf.sweep.client import Row, run_sweep
+from srd.perf.sweep.client import SizeRow, run_sweep
 from srd.perf.sweep.plan import ALL_SIZES, ITERATIONS, MAX_BYTES, MAX_ITERATIONS, MAX_SECONDS, Operation, Sweep
 from srd.perf.sweep.report import RULE, document, heading
 from srd.perf.tcp_socket import CUBIC
@@ -161,10 +161,10 @@ def _sweep(
 
 async def _measure(side: ClientSide, sweep: Sweep) -> int:
     address = (side.target.host, side.target.port)
-    rows, cookies, at, as_json = list[Row](), list[str](), time.time(), side.common.as_json
+    rows, cookies, at, as_json = list[SizeRow](), list[str](), time.time(), side.common.as_json
     with side.common.output() as write:
 
-        def show(row: Row) -> None:
+        def show(row: SizeRow) -> None:
             rows.append(row)
             if not as_json:
                 write(row.figures.row + "\n")

@@ -28,8 +28,8 @@ from srd.cli.security import authorized_keys_option
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.file_transfer.directory import Directory
-from srd.file_transfer.inbox import MAX_TRANSFERS, TransferSessions
 from srd.file_transfer.protocol import STANDARD_STREAM
+from srd.file_transfer.sessions import MAX_TRANSFERS, TransferSessions
 from srd.file_transfer.standard_output import StandardOutput
 from srd.listening import listen_at
 from srd.metrics.serving import serving
@@ -97,7 +97,7 @@ def recv(
     reports its state, and feeds the watchdog.
     """
     level = log_level(verbose=verbose, quiet=quiet)
-    own = EndpointOptions(**endpoint)
+    own = ListenOptions(**endpoint)
     source = _by_endpoint((bind, port), own)
     if str(output) == STANDARD_STREAM:
         if as_json:
@@ -148,7 +148,7 @@ def _checked(given: Path | None) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointOptions(PeerOptions):
+class ListenOptions(PeerOptions):
     """Options of `srd recv` that are for an endpoint of this process."""
 
     devmem: int | None
@@ -156,7 +156,7 @@ class EndpointOptions(PeerOptions):
     metrics: tuple[str, int] | None
 
 
-def _by_endpoint(where: tuple[str | None, int], own: EndpointOptions) -> OpenListener:
+def _by_endpoint(where: tuple[str | None, int], own: ListenOptions) -> OpenListener:
     """Listen with an endpoint of this process. Raises click.UsageError for options that contradict each other."""
     own.check_trace()
     host, port = where

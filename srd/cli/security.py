@@ -34,7 +34,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 _FINGERPRINT = re.compile(rf"[A-Za-z0-9_-]{{{FINGERPRINT_CHARACTERS}}}")
 
 
-class Target(click.ParamType[tuple[str, int, str | None]]):
+class TargetAddress(click.ParamType[tuple[str, int, str | None]]):
     """HOST[:PORT][#FINGERPRINT], as what listens prints it."""
 
     name = "HOST[:PORT][#FINGERPRINT]"

@@ -21,12 +21,12 @@ from netns.base.standard_streams import was_closed
 from srd.cli.delivery import Delivery, Destination, SendOptions
 from srd.cli.options import is_directory, is_file, run
 from srd.cli.peer_options import PeerOptions, peer_options
-from srd.cli.security import Target, check_fingerprint, known_hosts_option
+from srd.cli.security import TargetAddress, check_fingerprint, known_hosts_option
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.file_transfer.errors import TransferError
 from srd.file_transfer.listing import Listing, list_all
-from srd.file_transfer.outgoing import Outgoing
+from srd.file_transfer.outgoing import OutgoingFile
 from srd.file_transfer.protocol import FILE_HASHES, MAX_NAME_BYTES, MAX_RETRY_S, STANDARD_STREAM, path_untrusted
 from srd.peer import Peer
 from srd.proto.config import ProtocolConfig
@@ -95,7 +95,7 @@ def send(
     """
     if len(arguments) < 2:
         raise click.UsageError("give at least one PATH, and HOST last")
-    own = EndpointOptions(**endpoint)
+    own = ConnectOptions(**endpoint)
     options = SendOptions(
         retry_for_s=math.ceil(retry_for_s),
         devmem=devmem,
@@ -107,7 +107,7 @@ def send(
     )
     *paths, target = arguments
     pipe = _pipe(paths, name=name, devmem=devmem)
-    address = Target(default_port=DEFAULT_PORT).convert(target, None, None)
+    address = TargetAddress(default_port=DEFAULT_PORT).convert(target, None, None)
     listing = _listing(paths, pipe)
     own.check_trace(inputs=[file.path for file in listing.files])
     config = own.config(address, options)
@@ -115,7 +115,7 @@ def send(
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointOptions(PeerOptions):
+class ConnectOptions(PeerOptions):
     """Options of `srd send` that are for an endpoint of this process."""
 
     known_hosts: Path | None
@@ -137,7 +137,7 @@ class EndpointOptions(PeerOptions):
         )
 
 
-def _pipe(paths: list[str], *, name: str | None, devmem: bool) -> Outgoing | None:
+def _pipe(paths: list[str], *, name: str | None, devmem: bool) -> OutgoingFile | None:
     """Return what is sent until its end: standard input, or a FIFO, if it is one of the paths.
 
     Raises click.UsageError for options that contradict it.
@@ -160,7 +160,7 @@ def _pipe(paths: list[str], *, name: str | None, devmem: bool) -> Outgoing | Non
         raise click.UsageError("--name -: is no name; give another one, or leave it out for an srd recv -o -")
     is_nameless = path == STANDARD_STREAM or path.startswith(("/dev/", "/proc/"))  # a shell's <(command) is /dev/fd/63
     own_name = STANDARD_STREAM if is_nameless else Path(path).name
-    return Outgoing(Path(path), name or own_name, transfer=secrets.token_hex(16), pipe_fd=_open_pipe(path))
+    return OutgoingFile(Path(path), name or own_name, transfer=secrets.token_hex(16), pipe_fd=_open_pipe(path))
 
 
 def _is_pipe(path: str) -> bool:
@@ -182,7 +182,7 @@ def _open_pipe(path: str) -> int:
         raise click.ClickException(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _listing(names: list[str], pipe: Outgoing | None) -> Listing:
+def _listing(names: list[str], pipe: OutgoingFile | None) -> Listing:
     """Return what to send. Raises click.UsageError for what is not there."""
     paths = [Path(name) for name in names if not _is_pipe(name)]
     for path in paths:
@@ -201,7 +201,7 @@ async def _send(
     *,
     config: EndpointConfig,
     options: SendOptions,
-    own: EndpointOptions,
+    own: ConnectOptions,
 ) -> int:
     host, port, fingerprint = target
     name = host_port_text(host, port)

@@ -16,7 +16,7 @@ from netns.base.addresses import host_port_text
 from netns.base.options import interval_option, json_lines_option
 from netns.base.printable import printable
 from netns.base.tables import console, show_screens, table
-from srd.cli.metrics import EndedError, ask
+from srd.cli.metrics import UnreachableError, ask
 from srd.cli.options import metrics_argument
 from srd.cli.progress import rate_text
 from srd.errors import SrdError
@@ -72,7 +72,7 @@ def _answers(address: tuple[str, int], *, interval_s: float, count: int | None) 
         time.sleep(interval_s)
         try:
             yield ask(address, PEERS)
-        except EndedError as error:
+        except UnreachableError as error:
             raise EndedAfterwardsError(str(error)) from error
         count = None if count is None else count - 1
 

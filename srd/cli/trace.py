@@ -16,7 +16,7 @@ from netns.base.tables import table
 from srd.cli.progress import rate_text
 from srd.qlog.errors import TraceError
 from srd.qlog.reader import TraceReader
-from srd.qlog.summary import PeerSummary, ReceivedPath, SentPath, Stalls, summarise, timeline
+from srd.qlog.summary import LongestStalls, PeerSummary, ReceivedPath, SentPath, summarise, timeline
 from srd.qlog.verdict import verdict
 
 PIPE_COLUMNS = 120
@@ -106,7 +106,7 @@ def _spread(values: list[float]) -> dict[str, float] | None:
     return {name: percentile(values, each) for name, each in (("min", 0), ("median", 50), ("p99", 99))}
 
 
-def _stalls(stalls: Stalls) -> list[dict[str, float]]:
+def _stalls(stalls: LongestStalls) -> list[dict[str, float]]:
     return [{"at_s": round(began_s, 6), "seconds": round(length_s, 6)} for began_s, length_s in stalls.ranked()]
 
 
@@ -173,7 +173,7 @@ def _state(path: SentPath) -> str:
 
 
 def _received_table(peer: PeerSummary) -> Table:
-    rows = table("path", "runs", "packets", "MiB", "of it again MiB", text=())
+    rows = table("path", "bursts", "packets", "MiB", "of it again MiB", text=())
     for number, path in sorted(peer.received.items()):
         rows.add_row(str(number), *_received_cells([path]))
     rows.add_section()
@@ -183,7 +183,7 @@ def _received_table(peer: PeerSummary) -> Table:
 
 def _received_cells(paths: list[ReceivedPath]) -> list[str]:
     return [
-        str(sum(path.runs for path in paths)),
+        str(sum(path.bursts for path in paths)),
         str(sum(path.packets for path in paths)),
         _mib(sum(path.payload_bytes for path in paths)),
         _mib(sum(path.duplicate_bytes for path in paths)),
@@ -202,7 +202,7 @@ def _timeline_table(peer: PeerSummary) -> Table:
     return rows
 
 
-def _print_stalls(console: Console, stalls: Stalls, what: str) -> None:
+def _print_stalls(console: Console, stalls: LongestStalls, what: str) -> None:
     """Print the longest stalls, if there are any."""
     if ranked := stalls.ranked():
         listed = ", ".join(f"{1e3 * length_s:.3f} ms at {began_s:.4f} s" for began_s, length_s in ranked)

@@ -16,12 +16,12 @@ from netns.base.addresses import host_port_text, reached_at
 from netns.base.metrics import check_forms, metrics_options
 from netns.base.options import json_lines_option
 from netns.base.output import emit, print_json
-from netns.base.program import Group
+from netns.base.program import CommandGroup
 from srd.cli.log import log_level, log_options, logging_to_stderr
 from srd.cli.metrics import metrics_option
 from srd.cli.options import bind_option, port_option, run
 from srd.cli.peer_options import PeerOptions, peer_options
-from srd.cli.security import Target, check_fingerprint, known_hosts_option
+from srd.cli.security import TargetAddress, check_fingerprint, known_hosts_option
 from srd.config import EndpointConfig
 from srd.errors import UsageError
 from srd.metrics.exposition import families_text
@@ -34,7 +34,7 @@ from srd.tunnel.config import MAX_MTU, MIN_MTU, TunnelConfig
 from srd.tunnel.connector import Connector
 from srd.tunnel.greeting import Network, OwnAddress
 from srd.tunnel.listener import Listener
-from srd.tunnel.running import PORT, Running, Settings, connecting, listening
+from srd.tunnel.running import PORT, RunningTunnel, TunnelSettings, connecting, listening
 from srd.tunnel.stats import ask, describe, families, names, report, serving_stats
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -73,7 +73,7 @@ class NetworkType(click.ParamType[Network]):
             self.fail(f"{error}; give a network such as 10.1.0.0/16", param, ctx)
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def tunnel() -> None:
     """Carry the packets of unmodified programs over SRD, as ENA Express does: TCP, UDP, all of IP.
 
@@ -133,7 +133,7 @@ def common_options(command: _F) -> _F:
 
 
 @dataclass(frozen=True, slots=True)
-class Common(PeerOptions):
+class TunnelOptions(PeerOptions):
     """Options of both ends."""
 
     addresses: tuple[OwnAddress, ...]
@@ -148,7 +148,7 @@ class Common(PeerOptions):
     quiet: bool
     as_json: bool
 
-    def settings(self, *, port: int, **more: Any) -> Settings:
+    def settings(self, *, port: int, **more: Any) -> TunnelSettings:
         """Return the settings; `port`: of the listener; `more`: of `security`. Raises click.UsageError."""
         if self.fallback and port == MAX_PORT:
             raise click.UsageError(f"--fallback: there is no port behind {port}; choose another")
@@ -158,7 +158,7 @@ class Common(PeerOptions):
             )
         self.check_trace()
         protocol = ProtocolConfig(paths=self.paths)
-        return Settings(
+        return TunnelSettings(
             addresses=self.addresses,
             name=self.name,
             routes=self.routes,
@@ -184,7 +184,7 @@ class Common(PeerOptions):
         return logging_to_stderr(command, level=log_level(verbose=self.verbose, quiet=self.quiet))
 
     @asynccontextmanager
-    async def serving(self, tunnel: Running, *, title: str) -> AsyncIterator[None]:
+    async def serving(self, tunnel: RunningTunnel, *, title: str) -> AsyncIterator[None]:
         """Answer those who ask for statistics, and tell systemd that it runs."""
         async with (
             serving(
@@ -216,7 +216,7 @@ def listen(*, port: int, bind: str | None, peers: Path | None, allow_anyone: boo
       echo "KEY 10.88.0.2" >>peers                at the listener
       srd tunnel listen --address 10.88.0.1/24 --peers peers
     """  # noqa: D301 - \b is click's mark for "do not rewrap"
-    options = Common(**common)
+    options = TunnelOptions(**common)
     options.check_admission(peers, allow_anyone=allow_anyone)
     try:
         allowed = None if peers is None else read_peers(peers)
@@ -242,8 +242,8 @@ def listen(*, port: int, bind: str | None, peers: Path | None, allow_anyone: boo
 
 
 async def _listen(
-    options: Common,
-    settings: Settings,
+    options: TunnelOptions,
+    settings: TunnelSettings,
     where: tuple[str | None, int],
     peers: dict[bytes, tuple[Network, ...]] | None,
 ) -> int:
@@ -264,7 +264,7 @@ async def _listen(
     return 0
 
 
-def _say_listening(options: Common, tunnel: Running) -> str:
+def _say_listening(options: TunnelOptions, tunnel: RunningTunnel) -> str:
     """Say where the tunnel listens, and how to connect; return where."""
     host, port = tunnel.endpoint.address
     code = tunnel.endpoint.identity.fingerprint
@@ -289,7 +289,7 @@ def _example(own: OwnAddress) -> str:
 
 
 @tunnel.command()
-@click.argument("target", type=Target(default_port=PORT))
+@click.argument("target", type=TargetAddress(default_port=PORT))
 @common_options
 @known_hosts_option
 def connect(*, target: tuple[str, int, str | None], known_hosts: Path | None, **common: Any) -> int:
@@ -297,14 +297,14 @@ def connect(*, target: tuple[str, int, str | None], known_hosts: Path | None, **
 
     The interface stays when the other end is lost, until it answers again: what is connected inside goes on.
     """
-    options = Common(**common)
+    options = TunnelOptions(**common)
     settings = options.settings(port=target[1], known_hosts=known_hosts)
     check_fingerprint(target, settings.endpoint.security)
     with options.logging("srd tunnel connect"):
         return run(_connect(options, settings, target), as_json=options.as_json, is_daemon=True)
 
 
-async def _connect(options: Common, settings: Settings, target: tuple[str, int, str | None]) -> int:
+async def _connect(options: TunnelOptions, settings: TunnelSettings, target: tuple[str, int, str | None]) -> int:
     host, port, _ = target
     with options.tracing(title=f"srd tunnel connect to {host_port_text(host, port)}", vantage_point="client") as trace:
         async with connecting(host, settings=settings, trace=trace) as tunnel:

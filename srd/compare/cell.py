@@ -17,9 +17,9 @@ from srd.compare.errors import CellError
 from srd.compare.fabric import Ideal
 from srd.compare.faults import Faults
 from srd.compare.grid import Condition
-from srd.compare.outcome import CellOutcome, CellProgress, FlowOutcome, OnProgress, State, accounts, together
+from srd.compare.outcome import CellOutcome, CellProgress, CellState, FlowOutcome, OnProgress, accounts, together
 from srd.compare.payload import Payload
-from srd.compare.traffic import Flow
+from srd.compare.traffic import TrafficFlow
 from srd.compare.worker.plan import FIRST_FLOW
 from srd.compare.workers import WORKER, Workers
 
@@ -37,7 +37,7 @@ class Measurement:
         lab: Lab,
         *,
         transport: str,
-        flows: Sequence[Flow],
+        flows: Sequence[TrafficFlow],
         payload: Payload | None = None,
         condition: Condition,
         timeout_s: float,
@@ -61,7 +61,7 @@ class Measurement:
 
     def run(self) -> CellOutcome:
         """Measure."""
-        state, reason = State.OK, None
+        state, reason = CellState.OK, None
         if self._payload is not None:
             self._payload.clear()
         with Workers() as workers:
@@ -69,14 +69,14 @@ class Measurement:
                 self._prepare(workers)
                 if not self._watch(workers):
                     share = f"{100 * self._arrived_bytes() / self._total_bytes:.0f} %"
-                    state, reason = State.TIMEOUT, f"stopped after {self._timeout_s:g} s with {share} received"
+                    state, reason = CellState.TIMEOUT, f"stopped after {self._timeout_s:g} s with {share} received"
             except CellError as error:
                 workers.require_not_killed()
-                state, reason = State.FAILED, str(error)
+                state, reason = CellState.FAILED, str(error)
             after = Reading.take(self._lab)
             workers.finish()
-            if state is State.OK and self._payload is not None and not self._payload.landed_intact():
-                state, reason = State.FAILED, "the received file differs from the one that was sent"
+            if state is CellState.OK and self._payload is not None and not self._payload.landed_intact():
+                state, reason = CellState.FAILED, "the received file differs from the one that was sent"
             return self._outcome(workers, state=state, reason=reason, after=after)
 
     # -- the start ----------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Measurement:
         self,
         workers: Workers,
         *,
-        state: State,
+        state: CellState,
         reason: str | None,
         after: Reading,
     ) -> CellOutcome:
@@ -176,7 +176,7 @@ class Measurement:
             [(event["seconds"], event["bytes"]) for event in worker.events if event["event"] == "progress"]
             for worker in workers.by_host.values()
         )
-        if state is State.OK:
+        if state is CellState.OK:
             elapsed_s = max(flow.at_s + (flow.seconds or 0.0) for flow in flows)
             size_bytes = self._total_bytes
             progress = (*(sample for sample in progress if sample[0] < elapsed_s), (elapsed_s, size_bytes))
@@ -194,7 +194,8 @@ class Measurement:
                 self._lab, since=self._before, senders={flow.source for flow in self._flows.values()}
             ),
             events=tuple(self._faults.events),
-            note=(self._faults.untested(elapsed_s) if state is State.OK else None) or self._lacking_subflows(workers),
+            note=(self._faults.untested(elapsed_s) if state is CellState.OK else None)
+            or self._lacking_subflows(workers),
             backend=self._lab.backend,
             loads=after.loads(since=self._before, workers_cpu_s=cpu_s, seconds=watched_s),
         )

@@ -23,7 +23,7 @@ from srd.compare import runner
 from srd.compare.errors import GridError
 from srd.compare.file import MAX_SEEDS, NAMES, grid_file, read_grid
 from srd.compare.grid import TRANSPORTS, Cell, Grid
-from srd.compare.outcome import CellOutcome, State
+from srd.compare.outcome import CellOutcome, CellState
 from srd.compare.overrides import GridOverrides
 from srd.compare.results import Results, cells_csv, cells_json, flows_csv, write
 from srd.compare.results import as_json as json_text
@@ -199,4 +199,4 @@ def _draw(grid: Grid, directory: Path, picture: Path) -> None:
     write(picture, picture_png(grid, summarize(grid, outcomes)))
 
 
-_NOT_MEASURED: Final = CellOutcome(State.UNAVAILABLE, "not measured")
+_NOT_MEASURED: Final = CellOutcome(CellState.UNAVAILABLE, "not measured")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from srd.compare.grid import Grid
-from srd.compare.outcome import State
+from srd.compare.outcome import CellState
 from srd.compare.summary import Summary
 from srd.compare.traffic import Bulk, File, Rpc, describe
 
@@ -102,7 +102,7 @@ def end(summary: Summary, *, seeds: int) -> str:
 
 def loads(summaries: Sequence[Summary]) -> list[str]:
     """Return how busy relay and machine were, a line each, without what hung, which causes no load."""
-    own = [summary.loads for summary in summaries if set(summary.states) == {State.OK.value}]
+    own = [summary.loads for summary in summaries if set(summary.states) == {CellState.OK.value}]
     lines = []
     for name, sentence in (
         ("relay_cpu", "the relay used {} to {} of one core"),

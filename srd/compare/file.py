@@ -48,7 +48,7 @@ from netns.topology.file import parse_topology, read_topology
 from netns.topology.model import MAX_SEED, Topology
 from srd.compare.errors import GridError
 from srd.compare.fabric import conditioned, links_that_can_fail, uplink_bps
-from srd.compare.grid import FIGURES, TRANSPORTS, Condition, Grid, Wanted
+from srd.compare.grid import FIGURES, TRANSPORTS, Condition, Grid, WantedFigure
 from srd.compare.traffic import AllToAll, Bulk, File, Incast, Rpc, Traffic, TrafficError
 from srd.compare.worker.plan import MAX_FLOW_BYTES
 
@@ -165,7 +165,7 @@ def _require_known(given: Iterable[str], *, known: Collection[str], at: str) -> 
         raise GridError(f"{at}: {unknown!r} is unknown; use {', '.join(known)}")
 
 
-def _wanted(given: _Wanted, *, at: str, conditions: Collection[str]) -> Wanted:
+def _wanted(given: _Wanted, *, at: str, conditions: Collection[str]) -> WantedFigure:
     _require_known([given.transport], known=TRANSPORTS, at=f"{at}.transport")
     _require_known([given.over] if given.over else [], known=TRANSPORTS, at=f"{at}.over")
     _require_known([given.figure], known=FIGURES, at=f"{at}.figure")
@@ -179,7 +179,7 @@ def _wanted(given: _Wanted, *, at: str, conditions: Collection[str]) -> Wanted:
         parse = _number if given.over else parse_rate_bps if given.figure == "goodput" else _share
         return _quantity(parse, value, at=f"{at}.{key}", least=0, most=1e15)
 
-    return Wanted(
+    return WantedFigure(
         given.transport,
         given.figure,
         over=given.over,

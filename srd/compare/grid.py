@@ -61,7 +61,7 @@ FIGURES: Final = ("goodput", "sent_again")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedFigure:
     """A bound of a figure, of the median over the seeds."""
 
     transport: str
@@ -101,7 +101,7 @@ class Grid:
     seeds: tuple[int, ...]
     timeout_s: float
     """How long a cell's flows may take."""
-    wanted: tuple[Wanted, ...] = ()
+    wanted: tuple[WantedFigure, ...] = ()
     """What is checked, and said."""
     must_complete: tuple[str, ...] = ()
     """Transports of which each cell must be ok, or the command fails."""

@@ -36,7 +36,7 @@ class CellProgress:
 OnProgress = Callable[[CellProgress], None]
 
 
-class State(StrEnum):
+class CellState(StrEnum):
     """How a cell ended."""
 
     OK = "ok"
@@ -85,7 +85,7 @@ class Loads:
 class CellOutcome:
     """One cell."""
 
-    state: State
+    state: CellState
     reason: str | None = None
     """Why it is not `ok`, in one line."""
     flows: tuple[FlowOutcome, ...] = ()
@@ -117,7 +117,7 @@ class CellOutcome:
     @property
     def seconds(self) -> float | None:
         """Completion time of the last flow."""
-        return self.elapsed_s if self.state is State.OK else None
+        return self.elapsed_s if self.state is CellState.OK else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON; `from_dict` is the inverse, `goodput_bps` and `seconds` are for other readers."""
@@ -143,7 +143,7 @@ class CellOutcome:
     def from_dict(cls, fields: Mapping[str, Any]) -> CellOutcome:
         """Invert `to_dict`. Raises KeyError, TypeError or ValueError for anything else."""
         return cls(
-            state=State(fields["state"]),
+            state=CellState(fields["state"]),
             reason=fields["reason"],
             flows=tuple(FlowOutcome(*flow) for flow in fields["flows"]),
             size_bytes=fields["bytes"],

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from srd.compare.grid import TRANSPORTS, Grid
-from srd.compare.outcome import CellOutcome, State
+from srd.compare.outcome import CellOutcome, CellState
 from srd.compare.summary import Summary
 from srd.compare.traffic import File, Rpc
 
@@ -166,7 +166,7 @@ def _draw_row(
 
 def _shown_s(outcomes: Sequence[CellOutcome]) -> float:
     """Return how long plots over time are, all of them: the longest measurement, or LONGER than what was complete."""
-    complete = [outcome.elapsed_s for outcome in outcomes if outcome.state is State.OK]
+    complete = [outcome.elapsed_s for outcome in outcomes if outcome.state is CellState.OK]
     events = [at_s for outcome in outcomes for at_s, _ in outcome.events]
     longest = max((outcome.elapsed_s for outcome in outcomes), default=0.0)
     return (min(longest, LONGER * max(complete + events)) if complete else longest) or 1.0
@@ -237,7 +237,7 @@ def _progress(axes: Axes, summaries: Sequence[Summary], *, shown_s: float) -> No
         mib = np.array([_arrived(outcome, times) for outcome in summary.seeds]) / _MIB
         shown = _median_and_range(axes, transport, times, mib)
         _mark_events(axes, summary.typical, transport, times, shown)
-        if summary.typical.state is not State.OK:
+        if summary.typical.state is not CellState.OK:
             axes.plot(
                 times[-1:], shown[-1:], marker="|", markersize=11, markeredgewidth=2, color=COLOURS[transport], zorder=4
             )
@@ -271,7 +271,7 @@ def _mark_events(
 def _end_s(outcome: CellOutcome) -> float:
     """Return until when there is something to draw: all had arrived, or the end."""
     times = [seconds for seconds, _ in outcome.progress]
-    return times[-1] if times and outcome.state is State.OK else outcome.elapsed_s
+    return times[-1] if times and outcome.state is CellState.OK else outcome.elapsed_s
 
 
 def throughput(seeds: Sequence[CellOutcome], *, window_s: float) -> tuple[list[float], list[list[float]]]:

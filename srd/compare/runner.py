@@ -16,7 +16,7 @@ from netns.observe.machine import machine
 from srd.compare.cell import MPTCP, Measurement
 from srd.compare.fabric import conditioned, uplink_bps
 from srd.compare.grid import Cell, Grid
-from srd.compare.outcome import CellOutcome, CellProgress, OnProgress, State
+from srd.compare.outcome import CellOutcome, CellProgress, CellState, OnProgress
 from srd.compare.payload import Payloads
 from srd.compare.results import Results
 from srd.compare.traffic import File
@@ -24,7 +24,7 @@ from srd.perf.iperf_json import program
 from srd.perf.tcp_socket import BBR, CUBIC, why_unavailable
 
 
-class Watch(Protocol):
+class CompareWatch(Protocol):
     """Told of a run."""
 
     def begins(self, cell: Cell) -> None:
@@ -57,7 +57,7 @@ def _uvloop() -> str:
         return "not installed"
 
 
-def run(grid: Grid, *, results: Results, missing: Mapping[str, str], watch: Watch) -> dict[Cell, CellOutcome]:
+def run(grid: Grid, *, results: Results, missing: Mapping[str, str], watch: CompareWatch) -> dict[Cell, CellOutcome]:
     """Return the outcome of each cell, in the grid's order; `missing`: what this machine lacks, by transport.
 
     What is interrupted leaves no lab, no file, and no result of the cell that was being measured; what the lab has
@@ -69,7 +69,7 @@ def run(grid: Grid, *, results: Results, missing: Mapping[str, str], watch: Watc
             digest, took_s = grid.digest(cell), None
             outcome = results.get(digest)
             if outcome is None and cell.transport in missing:
-                outcome = CellOutcome(State.UNAVAILABLE, missing[cell.transport])
+                outcome = CellOutcome(CellState.UNAVAILABLE, missing[cell.transport])
             if outcome is None:
                 watch.begins(cell)
                 began_at = time.monotonic()
@@ -80,7 +80,9 @@ def run(grid: Grid, *, results: Results, missing: Mapping[str, str], watch: Watc
                     BackendError,
                     ShapeError,
                 ) as error:  # says nothing about the transport: the next run measures it
-                    outcome = CellOutcome(State.FAILED, f"the lab failed, so this is no result, and not kept: {error}")
+                    outcome = CellOutcome(
+                        CellState.FAILED, f"the lab failed, so this is no result, and not kept: {error}"
+                    )
                 took_s = time.monotonic() - began_at
             found[cell] = outcome
             watch.ended(cell, outcome, took_s=took_s)

@@ -11,12 +11,12 @@ from rich.console import Console
 from netns.base.progress import Progress
 from srd.compare import figures
 from srd.compare.grid import TRANSPORTS, Cell, Grid
-from srd.compare.outcome import CellOutcome, CellProgress, State
+from srd.compare.outcome import CellOutcome, CellProgress, CellState
 from srd.compare.summary import Summary
 from srd.compare.verdict import verdicts
 
 PATHS: Final = "paths %"
-_COLOURS = {State.OK: "green", State.TIMEOUT: "yellow", State.FAILED: "red", State.UNAVAILABLE: "dim"}
+_COLOURS = {CellState.OK: "green", CellState.TIMEOUT: "yellow", CellState.FAILED: "red", CellState.UNAVAILABLE: "dim"}
 
 
 class Screen:

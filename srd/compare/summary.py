@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from netns.base.percentile import percentile
-from srd.compare.grid import Cell, Grid, Wanted
-from srd.compare.outcome import CellOutcome, FlowOutcome, Loads, State
+from srd.compare.grid import Cell, Grid, WantedFigure
+from srd.compare.outcome import CellOutcome, CellState, FlowOutcome, Loads
 
 SIZE_BINS: Final = 10
 """Groups of flows by size, with equally many flows each."""
@@ -79,7 +79,7 @@ class Summary:
     @property
     def measured(self) -> bool:
         """Whether there is anything but the reason why not."""
-        return State.UNAVAILABLE not in self.states
+        return CellState.UNAVAILABLE not in self.states
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
@@ -114,8 +114,8 @@ def summarize(grid: Grid, outcomes: Mapping[Cell, CellOutcome]) -> list[Summary]
 def _summary(point: Point, seeds: Sequence[CellOutcome]) -> Summary:
     flows = tuple(flow for outcome in seeds for flow in outcome.flows)
     slowdowns = [_slowness(flow) for flow in flows]
-    is_ok = all(outcome.state is State.OK for outcome in seeds)
-    measured = [outcome for outcome in seeds if outcome.state is not State.UNAVAILABLE]
+    is_ok = all(outcome.state is CellState.OK for outcome in seeds)
+    measured = [outcome for outcome in seeds if outcome.state is not CellState.UNAVAILABLE]
     typical = sorted(seeds, key=lambda outcome: outcome.goodput_bps)[(len(seeds) - 1) // 2]
     rates = [outcome.goodput_bps for outcome in measured]
     return Summary(
@@ -185,7 +185,7 @@ class Check:
     """A wanted figure of one point."""
 
     point: Point
-    wanted: Wanted
+    wanted: WantedFigure
     value: float
 
     @property
@@ -201,7 +201,7 @@ class Check:
         return {**{name: getattr(self.point, name) for name in names}, **wanted, "value": self.value, "met": self.met}
 
 
-def checks(wanted: Sequence[Wanted], summaries: Sequence[Summary]) -> list[Check]:
+def checks(wanted: Sequence[WantedFigure], summaries: Sequence[Summary]) -> list[Check]:
     """Return all that these figures allow to check, in the order of the points."""
     by_point = {summary.point: summary for summary in summaries}
     found = []
@@ -223,7 +223,7 @@ def incomplete(transports: Sequence[str], summaries: Sequence[Summary]) -> list[
     return [
         summary.point
         for summary in summaries
-        if summary.point.transport in transports and set(summary.states) != {State.OK.value}
+        if summary.point.transport in transports and set(summary.states) != {CellState.OK.value}
     ]
 
 

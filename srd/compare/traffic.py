@@ -14,7 +14,7 @@ MAX_FLOWS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class TrafficFlow:
     """One flow of a workload."""
 
     source: str
@@ -34,10 +34,10 @@ class Bulk:
 
     size_bytes: int
 
-    def flows(self, topology: Topology, *, capacity_bps: float, seed: int) -> tuple[Flow, ...]:  # noqa: ARG002
+    def flows(self, topology: Topology, *, capacity_bps: float, seed: int) -> tuple[TrafficFlow, ...]:  # noqa: ARG002
         """Return the flow."""
         destination = topology.hosts[-1]
-        return (Flow(far_from(topology, destination, count=1, key="bulk")[0], destination, self.size_bytes),)
+        return (TrafficFlow(far_from(topology, destination, count=1, key="bulk")[0], destination, self.size_bytes),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class File:
     path: str | None = None
     """Where it is; None: random bytes."""
 
-    def flows(self, topology: Topology, *, capacity_bps: float, seed: int) -> tuple[Flow, ...]:
+    def flows(self, topology: Topology, *, capacity_bps: float, seed: int) -> tuple[TrafficFlow, ...]:
         """Return the flow."""
         return Bulk(self.size_bytes).flows(topology, capacity_bps=capacity_bps, seed=seed)
 
@@ -61,11 +61,11 @@ class Incast:
     size_bytes: int
     """Of each."""
 
-    def flows(self, topology: Topology, *, capacity_bps: float, seed: int) -> tuple[Flow, ...]:  # noqa: ARG002
+    def flows(self, topology: Topology, *, capacity_bps: float, seed: int) -> tuple[TrafficFlow, ...]:  # noqa: ARG002
         """Return a flow for each sender."""
         destination = topology.hosts[-1]
         sources = far_from(topology, destination, count=self.senders, key="incast.senders")
-        return tuple(Flow(source, destination, self.size_bytes) for source in sources)
+        return tuple(TrafficFlow(source, destination, self.size_bytes) for source in sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ class AllToAll:
     size_bytes: int
     """Of each flow."""
 
-    def flows(self, topology: Topology, *, capacity_bps: float, seed: int) -> tuple[Flow, ...]:  # noqa: ARG002
+    def flows(self, topology: Topology, *, capacity_bps: float, seed: int) -> tuple[TrafficFlow, ...]:  # noqa: ARG002
         """Return a flow for each pair."""
-        return tuple(Flow(source, destination, self.size_bytes) for source, destination in far_pairs(topology))
+        return tuple(TrafficFlow(source, destination, self.size_bytes) for source, destination in far_pairs(topology))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Rpc:
     scale: float = 1.0
     """Factor of all sizes: on a link of a hundredth of the rate, a message of a hundredth of the size takes as long."""
 
-    def flows(self, topology: Topology, *, capacity_bps: float, seed: int) -> tuple[Flow, ...]:
+    def flows(self, topology: Topology, *, capacity_bps: float, seed: int) -> tuple[TrafficFlow, ...]:
         """Return the messages; `capacity_bps` is that of all leaves' uplinks together."""
         distribution = DISTRIBUTIONS[self.sizes]
         draws = random.Random(f"{self.sizes} {seed}")  # noqa: S311 - reproducible traffic, no secret
@@ -104,12 +104,12 @@ class Rpc:
         per_s = self.load * capacity_bps / (8 * mean_bytes(distribution) * self.scale)
         if per_s * self.duration_s > MAX_FLOWS:
             raise TrafficError(f"rpc.duration: {per_s:.0f} messages a second for {self.duration_s:g} s; shorten it")
-        found: list[Flow] = []
+        found: list[TrafficFlow] = []
         at_s = draws.expovariate(per_s)
         while at_s < self.duration_s or not found:
             source, destination = draws.choice(pairs)
             size_bytes = max(1, round(self.scale * quantile(distribution, draws.random())))
-            found.append(Flow(source, destination, size_bytes, round(min(at_s, self.duration_s), 6)))
+            found.append(TrafficFlow(source, destination, size_bytes, round(min(at_s, self.duration_s), 6)))
             at_s += draws.expovariate(per_s)
         return tuple(found)
 

@@ -15,7 +15,7 @@ from distributed.utils import ensure_ip, get_ip, get_ipv6
 from srd import Endpoint, Peer, SrdError
 from srd.dask import endpoints
 from srd.dask.comm import SrdComm
-from srd.dask.endpoints import Shared
+from srd.dask.endpoints import SharedEndpoint
 
 PREFIX: Final = "srd://"
 
@@ -68,7 +68,7 @@ class SrdListener(BaseListener):  # type: ignore[misc] # distributed has no type
         self._host, self._port = parse_host_port(address, default_port)
         self._default_host = default_host
         self._handler, self._deserialize, self._allow_offload = handler, deserialize, allow_offload
-        self._shared: Shared | None = None
+        self._shared: SharedEndpoint | None = None
         self._bound: tuple[str, int] | None = None
         self._stopped = False
 
@@ -78,12 +78,12 @@ class SrdListener(BaseListener):  # type: ignore[misc] # distributed has no type
             endpoint = await Endpoint.listen(self._host or "0.0.0.0", self._port, config=endpoints.config())  # noqa: S104
         except SrdError as error:
             raise OSError(str(error)) from error
-        self._shared = Shared(endpoint)
+        self._shared = SharedEndpoint(endpoint)
         self._shared.take()
         self._bound = endpoint.address
         self._shared.tasks.start(self._accept(self._shared))
 
-    async def _accept(self, shared: Shared) -> None:
+    async def _accept(self, shared: SharedEndpoint) -> None:
         while True:
             try:
                 peer = await shared.endpoint.accept()
@@ -92,7 +92,7 @@ class SrdListener(BaseListener):  # type: ignore[misc] # distributed has no type
             shared.take()
             shared.tasks.start(self._serve(shared, peer))
 
-    async def _serve(self, shared: Shared, peer: Peer) -> None:
+    async def _serve(self, shared: SharedEndpoint, peer: Peer) -> None:
         remote = PREFIX + unparse_host_port(*peer.address)
         local = self.contact_address
         comm = SrdComm(peer, shared, local=local, remote=remote, deserialize=self._deserialize)

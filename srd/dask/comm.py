@@ -12,11 +12,11 @@ from distributed.comm.core import Comm, CommClosedError
 from distributed.comm.utils import from_frames, to_frames
 
 from srd import Peer, PeerError
-from srd.dask.endpoints import Shared
-from srd.dask.frames import EndedError, Frames
+from srd.dask.endpoints import SharedEndpoint
+from srd.dask.frames import EndedError, PeerFrames
 
 
-def _abort(loop: asyncio.AbstractEventLoop, frames: Frames) -> None:
+def _abort(loop: asyncio.AbstractEventLoop, frames: PeerFrames) -> None:
     """End a comm that nobody has closed; from any thread."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(frames.abort)
@@ -27,11 +27,11 @@ class SrdComm(Comm):  # type: ignore[misc] # distributed has no types here
 
     max_shard_size: ClassVar[int] = parse_bytes(dask.config.get("distributed.comm.shard"))
 
-    def __init__(self, peer: Peer, shared: Shared, *, local: str, remote: str, deserialize: bool) -> None:
+    def __init__(self, peer: Peer, shared: SharedEndpoint, *, local: str, remote: str, deserialize: bool) -> None:
         super().__init__(deserialize=deserialize)
         self._local_addr, self._peer_addr = local, remote  # names that distributed reads
         self._closed = False
-        self._frames = Frames(peer, on_ended=shared.leave)
+        self._frames = PeerFrames(peer, on_ended=shared.leave)
         self._finalizer = weakref.finalize(self, _abort, asyncio.get_running_loop(), self._frames)
         self._finalizer.atexit = False
 

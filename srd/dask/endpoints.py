@@ -47,7 +47,7 @@ def _key(path: str) -> bytes:
     return read_psk(Path(path))
 
 
-class Shared:
+class SharedEndpoint:
     """An endpoint with its users."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -68,10 +68,10 @@ class Shared:
             self.tasks.start(self.endpoint.close())
 
 
-_connecting: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[bool, Shared]] = WeakKeyDictionary()
+_connecting: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[bool, SharedEndpoint]] = WeakKeyDictionary()
 
 
-async def connect(host: str, port: int) -> tuple[Shared, Peer]:
+async def connect(host: str, port: int) -> tuple[SharedEndpoint, Peer]:
     """Open a peer from this loop's endpoint; its user is counted. Raises SrdError."""
     endpoints = _connecting.setdefault(asyncio.get_running_loop(), {})
     shared = endpoints.get(":" in host)
@@ -79,7 +79,7 @@ async def connect(host: str, port: int) -> tuple[Shared, Peer]:
         endpoint = await Endpoint.open(towards=host, config=config())
         other = endpoints.get(":" in host)  # another task may have been faster
         if other is None or other.is_closed:
-            shared = endpoints[":" in host] = Shared(endpoint)
+            shared = endpoints[":" in host] = SharedEndpoint(endpoint)
         else:
             shared = other
             await endpoint.close()

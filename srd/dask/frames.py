@@ -35,7 +35,7 @@ class EndedError(Exception):
     """The peer has ended, or has sent what is no list of frames."""
 
 
-class Frames:
+class PeerFrames:
     """What passes through one peer. Made before anything arrives.
 
     `on_ended` is called once: when the peer has ended, and nothing that came of it is left to be read, since its memory

@@ -14,7 +14,7 @@ from srd.file_transfer.leftovers import Leftover, expire, leftovers
 from srd.file_transfer.partial_file import PartialFile, refusal_of
 from srd.file_transfer.protocol import STANDARD_STREAM, Offer, Offers
 from srd.file_transfer.source_file import times
-from srd.file_transfer.tree import Tree
+from srd.file_transfer.tree import DirectoryTree
 
 _READ_BYTES: Final = 256 << 10
 
@@ -25,7 +25,7 @@ class Directory:
     def __init__(self, path: Path, *, overwrite: bool) -> None:
         self.title = f"files go to {path}"
         self._path = path
-        self._tree = Tree(path)
+        self._tree = DirectoryTree(path)
         self._overwrite = overwrite
 
     def check(self, offers: Offers) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from srd.file_transfer.errors import TransferError
 from srd.file_transfer.protocol import Offer
-from srd.file_transfer.store import Store
+from srd.file_transfer.store import FileStore
 from srd.message import Message
 
 SYNC_ALL_FROM = 8
@@ -30,7 +30,7 @@ class Incoming:
     number: int
     first: int
     """Number of its first chunk."""
-    store: Store | None = None
+    store: FileStore | None = None
     """Not for a directory, and not for a file that has arrived in an earlier attempt."""
     missing: int = -1
     """Chunks that are not stored; -1 before it is opened. Of a pipe those of MAX_PIPE_CHUNKS, until its END."""
@@ -100,7 +100,7 @@ def put_all(batch: Sequence[Arrival | Announcement | Hole]) -> dict[Incoming, Tr
     return failed
 
 
-def _put(store: Store, arrival: Arrival) -> None:
+def _put(store: FileStore, arrival: Arrival) -> None:
     views = list(arrival.message.views())
     try:
         store.put(arrival.index, views)
@@ -111,7 +111,7 @@ def _put(store: Store, arrival: Arrival) -> None:
 def finish_all(files: Sequence[Incoming]) -> dict[Incoming, str | TransferError]:
     """Verify, sync and name files; return their hashes, or why they failed. Blocking."""
     outcomes: dict[Incoming, str | TransferError] = {}
-    stores: dict[Incoming, Store] = {}
+    stores: dict[Incoming, FileStore] = {}
     for file in files:
         store = file.store
         if store is None:
@@ -122,7 +122,7 @@ def finish_all(files: Sequence[Incoming]) -> dict[Incoming, str | TransferError]
         except TransferError as error:
             outcomes[file] = error
     is_synced = len(stores) >= SYNC_ALL_FROM and _sync_file_systems(list(stores.values()))
-    directories: dict[tuple[int, int], Store] = {}
+    directories: dict[tuple[int, int], FileStore] = {}
     for file, store in stores.items():
         try:
             store.publish(sync=not is_synced)
@@ -140,7 +140,7 @@ def finish_all(files: Sequence[Incoming]) -> dict[Incoming, str | TransferError]
     return outcomes
 
 
-def _sync_file_systems(stores: Sequence[Store]) -> bool:
+def _sync_file_systems(stores: Sequence[FileStore]) -> bool:
     """Sync the file systems that files lie on; return whether that succeeded."""
     one_of_each = dict(store.file_system() for store in stores)
     return all(_libc.syncfs(fd) == 0 for fd in one_of_each.values())

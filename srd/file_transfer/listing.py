@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from srd.file_transfer.errors import TransferError
-from srd.file_transfer.outgoing import Outgoing
+from srd.file_transfer.outgoing import OutgoingFile
 from srd.file_transfer.protocol import path_untrusted
 
 _KINDS = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
@@ -23,7 +23,7 @@ _KINDS = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a sock
 class Listing:
     """What was found."""
 
-    files: list[Outgoing] = field(default_factory=list)
+    files: list[OutgoingFile] = field(default_factory=list)
     """Files in the order of their names, then directories, each behind those that it contains."""
     skipped: list[tuple[Path, str]] = field(default_factory=list)
     """What is not sent, and what it is."""
@@ -33,7 +33,7 @@ class Listing:
 
 def list_all(paths: Iterable[Path], *, secret: bytes) -> Listing:
     """List files and trees. `secret` goes into the ids of transfers, so that nobody else can name one."""
-    listing, directories = Listing(), list[Outgoing]()
+    listing, directories = Listing(), list[OutgoingFile]()
     for path in paths:
         name = path.name if path.name not in ("", "..") else path.resolve().name
         for found, below in _walk(path, name, listing):
@@ -65,10 +65,10 @@ def _walk(path: Path, name: str, listing: Listing) -> Iterator[tuple[os.stat_res
             listing.skipped.append((path, _KINDS.get(stat.S_IFMT(found.st_mode), "a device")))
 
 
-def _outgoing(found: os.stat_result, path: Path, name: str, secret: bytes) -> Outgoing:
+def _outgoing(found: os.stat_result, path: Path, name: str, secret: bytes) -> OutgoingFile:
     mode = stat.S_IMODE(found.st_mode)
     if stat.S_ISDIR(found.st_mode):
-        return Outgoing(path, name, mode=mode, mtime_ns=found.st_mtime_ns)
+        return OutgoingFile(path, name, mode=mode, mtime_ns=found.st_mtime_ns)
     identity = (os.fspath(path.absolute()), name, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
     transfer = hashlib.blake2b(repr(identity).encode(errors="surrogateescape"), digest_size=16, key=secret).hexdigest()
-    return Outgoing(path, name, found.st_size, mode=mode, mtime_ns=found.st_mtime_ns, transfer=transfer)
+    return OutgoingFile(path, name, found.st_size, mode=mode, mtime_ns=found.st_mtime_ns, transfer=transfer)

@@ -12,7 +12,7 @@ from srd.file_transfer.source_file import SourceFile
 
 
 @dataclass(eq=False, slots=True)
-class Outgoing:
+class OutgoingFile:
     """A file, a directory or a pipe to send."""
 
     path: Path

@@ -19,8 +19,8 @@ from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.leftovers import head_of, journal_path, open_locked, part_path
 from srd.file_transfer.ordered_chunks import OrderedChunks
 from srd.file_transfer.protocol import Offer
-from srd.file_transfer.store import Store
-from srd.file_transfer.tree import Tree, set_mode, set_time
+from srd.file_transfer.store import FileStore
+from srd.file_transfer.tree import DirectoryTree, set_mode, set_time
 
 _FOR_NOW = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 """Temporary shortages of the process or the host: another attempt may succeed."""
@@ -28,13 +28,15 @@ _NO_SYNC = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 """Errors of file systems whose directories cannot be synced: CIFS returns EINVAL (fsync(2)), those of FUSE vary."""
 
 
-class PartialFile(Store):
+class PartialFile(FileStore):
     """A file in a directory. Raises TransferError for errors of the file system.
 
     Setting `stop` interrupts the verification of an earlier attempt's chunks, which may take long for a large file.
     """
 
-    def __init__(self, tree: Tree, offer: Offer, *, overwrite: bool, stop: threading.Event | None = None) -> None:
+    def __init__(
+        self, tree: DirectoryTree, offer: Offer, *, overwrite: bool, stop: threading.Event | None = None
+    ) -> None:
         self._file = None if offer.is_pipe else ChunkFile(offer, stop=stop or threading.Event())
         super().__init__(offer, self._file or OrderedChunks(offer, write=self._append))
         self._tree = tree

@@ -25,7 +25,6 @@ from netns.base.addresses import host_port_text
 from netns.base.standard_streams import is_output_error
 from srd.errors import PeerError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
-from srd.file_transfer.inbox import NotStartedError, TransferSessions
 from srd.file_transfer.incoming import Announcement, Arrival, Hole, Incoming, finish_all
 from srd.file_transfer.protocol import (
     CONTROL_MESSAGE,
@@ -44,8 +43,9 @@ from srd.file_transfer.protocol import (
     pipe_chunks_untrusted,
     refusal,
 )
+from srd.file_transfer.sessions import NotStartedError, TransferSessions
 from srd.file_transfer.store_queue import Failures, Item, StoreQueue
-from srd.file_transfer.watcher import Received, StallMeter, Watcher
+from srd.file_transfer.watcher import ReceivedFile, StallMeter, Watcher
 from srd.file_transfer.worker import start_worker
 from srd.message import Message
 from srd.notify import Notify
@@ -69,10 +69,10 @@ T = TypeVar("T")
 class FileReceiver:
     """Receives files from one peer until it has ended."""
 
-    def __init__(self, peer: Peer, *, inbox: TransferSessions, watcher: Watcher | None = None) -> None:
+    def __init__(self, peer: Peer, *, sessions: TransferSessions, watcher: Watcher | None = None) -> None:
         self.ended = asyncio.Event()
         self._peer = peer
-        self._inbox = inbox
+        self._sessions = sessions
         self._watcher = watcher or Watcher()
         self._running: asyncio.Future[None] | None = None
         self._is_superseded = False
@@ -109,7 +109,7 @@ class FileReceiver:
             offers = await self._first_offers()
             if offers is None:
                 return
-            await self._inbox.begin(self, offers)
+            await self._sessions.begin(self, offers)
         except TransferError as error:
             is_busy = isinstance(error, NotStartedError) and not isinstance(error, _InvalidOfferError)
             await self._send_control("refuse", reason=str(error), again=is_busy)
@@ -126,7 +126,7 @@ class FileReceiver:
             if not self._is_superseded:
                 raise
         finally:
-            self._inbox.end(self)
+            self._sessions.end(self)
             self._worker.shutdown(wait=False)
 
     async def _run(self, offers: Offers) -> None:
@@ -258,7 +258,7 @@ class FileReceiver:
 
     def _take_length(self, file: Incoming, chunks: int) -> None:
         """Note how many chunks a pipe had. Raises TransferError if more have come, or when it was known."""
-        if self._inbox.arrived(file.offer) is None:
+        if self._sessions.arrived(file.offer) is None:
             file.missing -= MAX_PIPE_CHUNKS - chunks
             file.unannounced -= MAX_PIPE_CHUNKS - chunks
         if file.missing < 0 or file.unannounced < 0:
@@ -359,19 +359,19 @@ class FileReceiver:
             return True
         if file.offer.is_directory or file.store is not None:
             return True
-        if not self._inbox.take_room(has_none=has_none):
+        if not self._sessions.take_room(has_none=has_none):
             return False
         try:
-            await self._inbox.claim(self, file.offer)
+            await self._sessions.claim(self, file.offer)
         except TransferError as error:
-            self._inbox.give_room()
+            self._sessions.give_room()
             self._fail(file, error)
             return True
         try:
-            file.store = self._inbox.store(file.offer, stop=self._stop)
+            file.store = self._sessions.store(file.offer, stop=self._stop)
         except TransferError as error:
-            self._inbox.yield_claim(file.offer)
-            self._inbox.give_room()
+            self._sessions.yield_claim(file.offer)
+            self._sessions.give_room()
             self._fail(file, error)
         return True
 
@@ -381,12 +381,12 @@ class FileReceiver:
         for file in files:
             try:
                 if file.store is None:
-                    file.unkept = self._inbox.place.make_directory(file.offer)
-                elif self._inbox.arrived(file.offer) is not None:
+                    file.unkept = self._sessions.place.make_directory(file.offer)
+                elif self._sessions.arrived(file.offer) is not None:
                     continue
                 elif file.offer.if_differs and not file.was_compared:
                     file.was_compared = True
-                    file.there = self._inbox.place.hash_there(file.offer, stop=self._stop)
+                    file.there = self._sessions.place.hash_there(file.offer, stop=self._stop)
                     if not file.there:
                         file.store.open()
                 else:
@@ -404,7 +404,7 @@ class FileReceiver:
         elif file.there:
             self._say(entry(file=file.number, has=file.there))
         else:
-            arrived, in_order = self._inbox.arrived(offer), store.ordered is not None
+            arrived, in_order = self._sessions.arrived(offer), store.ordered is not None
             there = store.resumed_chunks if arrived is None else arrived[1]
             beyond = store.resumed_beyond if arrived is None else []
             behind = sum(count for _, count in beyond)
@@ -422,7 +422,7 @@ class FileReceiver:
 
     def _on_stored(self, batch: list[Item], failures: Failures) -> None:
         for file, error in failures.items():
-            if not (file.has_ended or self._inbox.is_stopped or self._stop.is_set()):
+            if not (file.has_ended or self._sessions.is_stopped or self._stop.is_set()):
                 self._fail(file, error)
         for item in batch:
             if not isinstance(item, Announcement):
@@ -440,7 +440,7 @@ class FileReceiver:
     async def _finish_files(self) -> None:
         files = [file for file in self._files.values() if file.is_complete]
         for file in files:
-            if (known := self._inbox.arrived(file.offer)) is not None:
+            if (known := self._sessions.arrived(file.offer)) is not None:
                 self._confirm(file, known[0])
         files = [file for file in files if not file.has_ended]
         if not files:
@@ -461,13 +461,13 @@ class FileReceiver:
 
     def _on_finished(self, file: Incoming, digest: str) -> None:
         offer, ordered = file.offer, None if file.store is None else file.store.ordered
-        self._inbox.note_arrival(offer, digest, chunks=offer.chunks if ordered is None else ordered.taken)
+        self._sessions.note_arrival(offer, digest, chunks=offer.chunks if ordered is None else ordered.taken)
         self._end(file, entry(file=file.number, digest=digest))
         self._release(file)
         self._watcher.on_received(
-            Received(
+            ReceivedFile(
                 name=offer.name,
-                path=self._inbox.place.path(offer),
+                path=self._sessions.place.path(offer),
                 size=offer.size if ordered is None else ordered.size_bytes,
                 file_hash=offer.file_hash,
                 digest=digest,
@@ -493,7 +493,7 @@ class FileReceiver:
         finally:
             for file, is_kept in closing:
                 if is_kept and file.store is not None and file.store.ordered is not None:
-                    self._inbox.keep(file.offer, file.store)
+                    self._sessions.keep(file.offer, file.store)
                 self._release(file)
 
     def _release(self, file: Incoming) -> None:
@@ -503,8 +503,8 @@ class FileReceiver:
                 self._watcher.warn(file.store.unremoved)
             self._warn_once(file.store.unkept)
             file.store = None
-            self._inbox.yield_claim(file.offer)
-            self._inbox.give_room()
+            self._sessions.yield_claim(file.offer)
+            self._sessions.give_room()
 
     def _warn_once(self, unkept: dict[str, str]) -> None:
         """Say what is not kept of a file. What one file system refuses once it refuses for every file."""
@@ -599,7 +599,7 @@ class FileReceiver:
             self._is_busy = False
 
     async def _send_control(self, kind: str, **fields: object) -> Status:
-        return await self._inbox.slots.send(self._peer, encode(kind, **fields))
+        return await self._sessions.slots.send(self._peer, encode(kind, **fields))
 
     @property
     def _name(self) -> str:

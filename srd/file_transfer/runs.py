@@ -10,7 +10,7 @@ Range = tuple[int, int]
 """First chunk and number."""
 
 
-class Kind(Enum):
+class RunKind(Enum):
     """Of a run."""
 
     DATA = auto()
@@ -25,7 +25,7 @@ class Kind(Enum):
 class ChunkRun:
     """Successive chunks of one kind."""
 
-    kind: Kind
+    kind: RunKind
     first: int
     end: int
 
@@ -35,7 +35,7 @@ def runs(chunks: int, *, holes: Sequence[Range], there: Sequence[Range]) -> Iter
     at = 0
     for first, count in there:
         yield from _with_holes(at, first, holes)
-        yield ChunkRun(Kind.THERE, first, at := first + count)
+        yield ChunkRun(RunKind.THERE, first, at := first + count)
     yield from _with_holes(at, chunks, holes)
 
 
@@ -44,7 +44,7 @@ def _with_holes(at: int, end: int, holes: Sequence[Range]) -> Iterator[ChunkRun]
         hole, hole_end = max(first, at), min(first + count, end)
         if hole < hole_end:
             if at < hole:
-                yield ChunkRun(Kind.DATA, at, hole)
-            yield ChunkRun(Kind.HOLE, hole, at := hole_end)
+                yield ChunkRun(RunKind.DATA, at, hole)
+            yield ChunkRun(RunKind.HOLE, hole, at := hole_end)
     if at < end:
-        yield ChunkRun(Kind.DATA, at, end)
+        yield ChunkRun(RunKind.DATA, at, end)

@@ -32,7 +32,7 @@ from devmem.region import Region
 from netns.base.token_bucket import TokenBucket
 from srd.errors import PeerError, UsageError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
-from srd.file_transfer.outgoing import Outgoing
+from srd.file_transfer.outgoing import OutgoingFile
 from srd.file_transfer.pipe_source import PipeSource
 from srd.file_transfer.protocol import (
     CHUNK_BYTES,
@@ -50,7 +50,7 @@ from srd.file_transfer.protocol import (
     refusal,
 )
 from srd.file_transfer.read_ahead import SLOTS, Chunk, ChunkSource, ReadAhead
-from srd.file_transfer.runs import ChunkRun, Kind, Range, runs
+from srd.file_transfer.runs import ChunkRun, Range, RunKind, runs
 from srd.file_transfer.send_slots import SendSlots
 from srd.file_transfer.source_file import SourceFile
 from srd.file_transfer.worker import start_worker
@@ -72,7 +72,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentFile:
     """A file that the receiver has verified, or a directory that it has made."""
 
     name: str
@@ -84,7 +84,7 @@ class Sent:
     """Whether the receiver had the same file before, so that nothing was sent."""
 
 
-FileEnd = Sent | TransferError
+FileEnd = SentFile | TransferError
 """How a file ended: of errors, a TransferInterruptedError may be tried again."""
 
 
@@ -92,7 +92,7 @@ FileEnd = Sent | TransferError
 class _Offered:
     """A file in flight: offered, and without a last answer."""
 
-    file: Outgoing
+    file: OutgoingFile
     number: int
     first: int
     """Number of its first chunk."""
@@ -137,7 +137,7 @@ class FileSender:
         self,
         peer: Peer,
         *,
-        on_progress: Callable[[Outgoing, int], None] = lambda _file, _bytes: None,
+        on_progress: Callable[[OutgoingFile, int], None] = lambda _file, _bytes: None,
         mapped: bool = False,
         retry_for_s: int = 0,
         bucket: TokenBucket | None = None,
@@ -162,17 +162,17 @@ class FileSender:
         self._ahead = ReadAhead(self._worker, is_scratch=mapped, changed=self._changed)
         self._controls = SendSlots(count=_CONTROL_SLOTS, within_s=None)
         self._next_file = self._next_chunk = 0
-        self._waiting: deque[Outgoing] = deque()  # not offered yet
+        self._waiting: deque[OutgoingFile] = deque()  # not offered yet
         self._is_offering = False
         self._open: dict[int, _Offered] = {}  # by number
         self._accepted: deque[_Offered] = deque()
         self._ends: list[dict[str, object]] = []
-        self._on_end: Callable[[Outgoing, FileEnd], None] = lambda _file, _outcome: None
+        self._on_end: Callable[[OutgoingFile, FileEnd], None] = lambda _file, _outcome: None
 
-    async def send(self, path: Path) -> Sent:
+    async def send(self, path: Path) -> SentFile:
         """Send one file under its own name. Raises TransferError, or PeerError when the peer has ended."""
         outcomes: list[FileEnd] = []
-        file = Outgoing(path, path.name, transfer=secrets.token_hex(16))
+        file = OutgoingFile(path, path.name, transfer=secrets.token_hex(16))
         try:
             await self.send_all([file], on_end=lambda _, outcome: outcomes.append(outcome))
         finally:
@@ -182,7 +182,7 @@ class FileSender:
             raise outcome
         return outcome
 
-    async def send_all(self, files: Sequence[Outgoing], *, on_end: Callable[[Outgoing, FileEnd], None]) -> None:
+    async def send_all(self, files: Sequence[OutgoingFile], *, on_end: Callable[[OutgoingFile, FileEnd], None]) -> None:
         """Send files and make directories; `on_end(file, outcome)` is called for each.
 
         Directories come after files, and a pipe comes last.
@@ -253,18 +253,18 @@ class FileSender:
         self._is_offering = False
         self._changed.notify()
 
-    def _next_files(self) -> list[Outgoing]:
+    def _next_files(self) -> list[OutgoingFile]:
         """Take the next files, as many as may be in flight; directories only when all files have ended."""
         room, is_directory = MAX_FILES - len(self._open), self._waiting[0].is_directory
         if (is_directory and self._open) or room < min(len(self._waiting), MAX_FILES // 2):
             return []
-        files: list[Outgoing] = []
+        files: list[OutgoingFile] = []
         while self._waiting and len(files) < room and self._waiting[0].is_directory is is_directory:
             files.append(self._waiting.popleft())
         return files
 
     async def _offer(
-        self, files: list[Outgoing], entries: list[dict[str, object]], *, files_left: int, bytes_left: int
+        self, files: list[OutgoingFile], entries: list[dict[str, object]], *, files_left: int, bytes_left: int
     ) -> None:
         for file in files:
             self._open[self._next_file] = _Offered(file, self._next_file, self._next_chunk)
@@ -311,7 +311,7 @@ class FileSender:
         if "reason" in answer:
             self._end(offered, offered.error or refusal(answer, default="refused without a reason"))
         elif "made" in answer and file.is_directory:
-            self._end(offered, Sent(file.name, 0, self._file_hash, ""))
+            self._end(offered, SentFile(file.name, 0, self._file_hash, ""))
         elif "taken" in answer:
             self._on_taken(offered, answer["taken"])
         elif "digest" in answer:
@@ -319,7 +319,7 @@ class FileSender:
             if not digest or answer["digest"] != digest:
                 self._end(offered, TransferError(f"{file.path}: the receiver could not verify it"))
             else:
-                self._end(offered, Sent(file.name, size, self._file_hash, digest, was_there=offered.was_there))
+                self._end(offered, SentFile(file.name, size, self._file_hash, digest, was_there=offered.was_there))
         else:
             self._accept(offered, answer)
 
@@ -348,12 +348,12 @@ class FileSender:
     def _end(self, offered: _Offered, outcome: FileEnd) -> None:
         del self._open[offered.number]
         offered.has_ended = True
-        if isinstance(outcome, Sent) and offered.file.source is not None:
+        if isinstance(outcome, SentFile) and offered.file.source is not None:
             self._progress(offered, outcome.size - offered.file.acked_bytes)  # ACKs may come after the answer
         self._unmap(offered)
         self._report(offered.file, outcome)
 
-    def _report(self, file: Outgoing, outcome: FileEnd) -> None:
+    def _report(self, file: OutgoingFile, outcome: FileEnd) -> None:
         if not isinstance(outcome, TransferInterruptedError):
             file.close()
         self._on_end(file, outcome)
@@ -433,9 +433,9 @@ class FileSender:
             return
         there = [(0, source.chunks if offered.there else offered.chunks_there), *offered.beyond]
         for run in runs(source.chunks, holes=[] if offered.is_in_order else source.holes, there=there):
-            if run.kind is Kind.DATA:
+            if run.kind is RunKind.DATA:
                 await self._send_chunks(offered, source, first=run.first, end=run.end)
-            elif run.kind is Kind.HOLE:
+            elif run.kind is RunKind.HOLE:
                 await self._send_control("holes", first=offered.first + run.first, chunks=run.end - run.first)
             await self._hash_to(offered, source, run)
             if offered.has_ended:
@@ -445,13 +445,13 @@ class FileSender:
         """Hash what was not read to be sent, unless an earlier attempt has."""
         while source.hashed_chunks < run.end and not offered.has_ended:
             self._check_chunks()
-            await self._in_thread(lambda: source.hash_to(run.end, are_zeros=run.kind is Kind.HOLE))
+            await self._in_thread(lambda: source.hash_to(run.end, are_zeros=run.kind is RunKind.HOLE))
 
     async def _compare(self, offered: _Offered, source: SourceFile) -> None:
         """Hash a file once more that may have been changed. Raises TransferError if it was."""
         sent = source.digest.hexdigest()
         source.hash_again()
-        await self._hash_to(offered, source, ChunkRun(Kind.DATA, 0, source.chunks))
+        await self._hash_to(offered, source, ChunkRun(RunKind.DATA, 0, source.chunks))
         if not offered.has_ended and source.digest.hexdigest() != sent:
             raise source.changed()
 
@@ -598,7 +598,7 @@ class FileSender:
             region.close()
 
 
-def _open_all(files: list[Outgoing], *, file_hash: str) -> dict[Outgoing, TransferError]:
+def _open_all(files: list[OutgoingFile], *, file_hash: str) -> dict[OutgoingFile, TransferError]:
     """Open files; return those that cannot be, with the errors."""
     errors = {}
     for file in files:

@@ -12,7 +12,7 @@ from srd.file_transfer.errors import TransferError
 from srd.file_transfer.leftovers import Leftover
 from srd.file_transfer.ordered_chunks import OrderedChunks
 from srd.file_transfer.protocol import Offer, Offers
-from srd.file_transfer.store import Store
+from srd.file_transfer.store import FileStore
 
 _LOOK_EVERY_MS: Final = 100
 """How often a thread that waits for the consumer looks whether it shall stop."""
@@ -38,12 +38,12 @@ class StandardOutput:
                 "tar c DIRECTORY | srd send - HOST"
             )
 
-    def store(self, offer: Offer, *, stop: threading.Event) -> Store:  # noqa: ARG002 - `self.stop` does
+    def store(self, offer: Offer, *, stop: threading.Event) -> FileStore:  # noqa: ARG002 - `self.stop` does
         """Return what the file is received into. Raises TransferError for a second one."""
         if self._is_used:
             raise TransferError(f"{offer.name}: the receiver has written another file to its standard output")
         self._is_used = True
-        return Store(offer, OrderedChunks(offer, write=self.write))
+        return FileStore(offer, OrderedChunks(offer, write=self.write))
 
     def make_directory(self, offer: Offer) -> dict[str, str]:
         """Raise TransferError."""

@@ -14,7 +14,7 @@ from srd.file_transfer.ordered_chunks import OrderedChunks
 from srd.file_transfer.protocol import Offer, Offers
 
 
-class Store:
+class FileStore:
     """A file being received: `open`, `put` chunks, `verify`, `publish`; then `abort`, or before `leave`.
 
     Blocking; used from a worker thread. Raises TransferError. This one is for what is written in order and has no name.
@@ -97,7 +97,7 @@ class Store:
         """Close, and remove what has no final name. A failure to do so is not raised: see `unremoved`."""
 
 
-class Place(Protocol):
+class FileSink(Protocol):
     """Where files are received into."""
 
     title: str
@@ -106,7 +106,7 @@ class Place(Protocol):
     def check(self, offers: Offers) -> None:
         """Raise TransferError for a session that cannot be received here."""
 
-    def store(self, offer: Offer, *, stop: threading.Event) -> Store:
+    def store(self, offer: Offer, *, stop: threading.Event) -> FileStore:
         """Return what a file is received into. Raises TransferError."""
 
     def make_directory(self, offer: Offer) -> dict[str, str]:

@@ -22,7 +22,7 @@ _REMEMBERED = 1 << 16
 """Directories that were made and have no mode yet. Of more, the first ones stay closed to others."""
 
 
-class Tree:
+class DirectoryTree:
     """A directory to receive into. Its methods raise OSError for what the file system refuses."""
 
     def __init__(self, root: Path) -> None:

@@ -12,7 +12,7 @@ from srd.file_transfer.protocol import Offer, Offers
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedFile:
     """A file that was received and has its final name."""
 
     name: str
@@ -35,7 +35,7 @@ class Watcher:
     def on_resume(self, offer: Offer, resumed_bytes: int) -> None:
         """A file is ready to be written. `resumed_bytes`: of an earlier attempt."""
 
-    def on_received(self, received: Received) -> None:
+    def on_received(self, received: ReceivedFile) -> None:
         """A file has its final name."""
 
     def on_identical(self, offer: Offer, digest: str) -> None:

@@ -1,10 +1,18 @@
-"""The sockets of an endpoint: one a path, those of bound receive queues, and the epoll set that holds them all."""
+"""The sockets of an endpoint: one a path, those of bound receive queues, and the epoll set that holds them all.
+
+A port must close with the process that reads it, so that the host answers with ICMP "port unreachable" and the peers
+need not wait for their timeout (`proto.endpoint.keepalive`). So a process that was forked lets go of these sockets: as
+a worker of a data loader it may outlive its parent.
+"""
 
 from __future__ import annotations
 
+import os
 import select
 import socket
+import weakref
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from srd.io.socket import dropped_packets
 
@@ -39,6 +47,7 @@ class SocketSet:
 
     def add(self, sock: socket.socket) -> None:
         """Read from a socket, too."""
+        _SOCKETS.add(sock)
         self.by_fd[sock.fileno()] = sock
         self._epoll.register(sock.fileno(), select.EPOLLIN)
 
@@ -73,3 +82,18 @@ class SocketSet:
         self._epoll.close()
         for sock in self.paths:
             sock.close()
+
+
+_SOCKETS: Final[weakref.WeakSet[socket.socket]] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    """Replace the sockets in a forked process; their numbers stay in use, which objects there still have."""
+    nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for sock in list(_SOCKETS):
+        if sock.fileno() >= 0:
+            os.dup2(nowhere, sock.fileno(), inheritable=False)
+    os.close(nowhere)
+
+
+os.register_at_fork(after_in_child=_let_go)

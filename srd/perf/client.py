@@ -14,14 +14,14 @@ from netns.base.addresses import host_port_text
 from srd.endpoint import Endpoint
 from srd.errors import PeerError
 from srd.peer import Peer
-from srd.perf.control import MAX_REPLY_BYTES, VERSION, Control, Fields, Kind, counts_untrusted
+from srd.perf.control import MAX_REPLY_BYTES, VERSION, Control, ControlKind, Fields, counts_untrusted
 from srd.perf.errors import PerfError
 from srd.perf.meter import Interval
-from srd.perf.opening import Connections, Opening, is_tcp, local_host, own_results
+from srd.perf.opening import Connections, StreamOpening, is_tcp, local_host, own_results
 from srd.perf.parameters import Parameters, encode
 from srd.perf.payload import PayloadSource
-from srd.perf.results import Report, Start, results_untrusted
-from srd.perf.running import Failure, Running, first
+from srd.perf.results import PerfReport, Start, results_untrusted
+from srd.perf.running import FirstFailure, RunningStreams, first
 from srd.perf.stream import shown_host
 from srd.perf.tcp_streams import COOKIE_CHARACTERS, Connected, connect
 
@@ -34,7 +34,7 @@ RESULTS_WITHIN_S: Final = 60.0
 _COOKIE: Final = re.compile(rf"[0-9a-f]{{{COOKIE_CHARACTERS}}}")
 
 
-class Watch(Protocol):
+class PerfWatch(Protocol):
     """Told of a test while it runs."""
 
     def started(self, start: Start) -> None:
@@ -43,12 +43,12 @@ class Watch(Protocol):
     def interval(self, interval: Interval) -> None:
         """An interval has ended."""
 
-    def interrupted(self, report: Report) -> None:
+    def interrupted(self, report: PerfReport) -> None:
         """The test was cancelled; what this end knows of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ServerTarget:
     """A server."""
 
     host: str
@@ -57,13 +57,13 @@ class Target:
     """Of its key; None: the known hosts decide."""
 
 
-class Client:
+class PerfClient:
     """Runs tests over one endpoint."""
 
     def __init__(
         self,
         endpoint: Endpoint,
-        target: Target,
+        target: ServerTarget,
         *,
         connect_timeout_s: float,
         bind: str | None = None,
@@ -95,23 +95,23 @@ class Client:
         return self._endpoint
 
     @property
-    def target(self) -> Target:
+    def target(self) -> ServerTarget:
         """The server."""
         return self._target
 
-    async def run(self, parameters: Parameters, *, interval_s: float, watch: Watch) -> Report:
+    async def run(self, parameters: Parameters, *, interval_s: float, watch: PerfWatch) -> PerfReport:
         """Run a test. Raises SrdError with one line."""
         async with AsyncExitStack() as stack:
             peer, control = await self.meet(stack)
             source = PayloadSource(parameters.block_bytes)
             stack.callback(source.close)
-            failure = Failure()
+            failure = FirstFailure()
             stack.callback(failure.close)
             try:
                 async with asyncio.timeout(START_WITHIN_S):
                     cookie = await request(control, parameters=encode(parameters))
                     connections = await self.open_connections(parameters, peer=peer, cookie=cookie, stack=stack)
-                    opening = Opening(
+                    opening = StreamOpening(
                         parameters,
                         is_client=True,
                         source=source,
@@ -119,9 +119,11 @@ class Client:
                         fail=failure.set,
                     )
                     streams = opening.streams(connections)
-                    running = Running(streams, parameters=parameters, interval_s=interval_s, on_interval=watch.interval)
+                    running = RunningStreams(
+                        streams, parameters=parameters, interval_s=interval_s, on_interval=watch.interval
+                    )
                     stack.push_async_callback(running.close)
-                    await control.receive(Kind.START)
+                    await control.receive(ControlKind.START)
             except TimeoutError:
                 raise PerfError(f"the test did not start within {START_WITHIN_S:g} s") from None
             other = (self._target.host, self._target.port)
@@ -166,24 +168,30 @@ class Client:
             one_peer = await self._connect()
             stack.push_async_callback(one_peer.close)
             join = Control(*await one_peer.open_stream())
-            await join.send(Kind.JOIN, cookie=cookie, stream=number)
+            await join.send(ControlKind.JOIN, cookie=cookie, stream=number)
             join.close()
             peers.append(one_peer)
         return peers
 
     async def _measure(
-        self, control: Control, running: Running, *, start: Start, failure: Failure, connections: Connections
-    ) -> Report:
+        self,
+        control: Control,
+        running: RunningStreams,
+        *,
+        start: Start,
+        failure: FirstFailure,
+        connections: Connections,
+    ) -> PerfReport:
         parameters = start.parameters
-        heard = asyncio.ensure_future(control.receive(Kind.FINISHED, Kind.RESULTS))
+        heard = asyncio.ensure_future(control.receive(ControlKind.FINISHED, ControlKind.RESULTS))
         try:
             await first(_over(running, heard, parameters=parameters), failure.wait(), running.failed())
             sent = await first(running.stop(), failure.wait())
-            await control.send(Kind.END, sent=sent)
+            await control.send(ControlKind.END, sent=sent)
             async with asyncio.timeout(RESULTS_WITHIN_S):
                 kind, fields = await heard
-                if kind is Kind.FINISHED:
-                    _, fields = await control.receive(Kind.RESULTS)
+                if kind is ControlKind.FINISHED:
+                    _, fields = await control.receive(ControlKind.RESULTS)
         except TimeoutError:
             raise PerfError(f"the server sent no results within {RESULTS_WITHIN_S:g} s") from None
         finally:
@@ -191,31 +199,33 @@ class Client:
                 heard.exception()
         await first(running.arrived(counts_untrusted(fields, streams=parameters.count)), failure.wait())
         own = own_results(running.meter, connections)
-        return Report(start, running.meter.intervals, own, results_untrusted(fields, parameters=parameters))
+        return PerfReport(start, running.meter.intervals, own, results_untrusted(fields, parameters=parameters))
 
 
-def _so_far(running: Running, *, start: Start, connections: Connections) -> Report:
+def _so_far(running: RunningStreams, *, start: Start, connections: Connections) -> PerfReport:
     """Return what this end knows of a test that has not ended."""
     running.finish()
     own = own_results(running.meter, connections)
-    return Report(start, running.meter.intervals, own, None)
+    return PerfReport(start, running.meter.intervals, own, None)
 
 
 async def request(control: Control, **wanted: Fields) -> str:
     """Ask for a test; return its cookie. Raises PerfError with the server's reason."""
-    await control.send(Kind.TEST, version=VERSION, **wanted)
-    _, fields = await control.receive(Kind.READY)
+    await control.send(ControlKind.TEST, version=VERSION, **wanted)
+    _, fields = await control.receive(ControlKind.READY)
     cookie = fields.get("cookie")
     if not isinstance(cookie, str) or not _COOKIE.fullmatch(cookie):
         raise PerfError("the server sent no cookie")
     return cookie
 
 
-async def _over(running: Running, heard: asyncio.Future[tuple[Kind, Fields]], *, parameters: Parameters) -> None:
+async def _over(
+    running: RunningStreams, heard: asyncio.Future[tuple[ControlKind, Fields]], *, parameters: Parameters
+) -> None:
     """Wait until the time is over, or both ends have sent all. Raises PerfError for anything else that is heard."""
     if parameters.size_bytes and not all(map(parameters.client_sends, range(parameters.count))):
         kind, _ = await asyncio.shield(heard)
-        if kind is not Kind.FINISHED:
+        if kind is not ControlKind.FINISHED:
             raise PerfError("the server has ended the test early")
         await running.over()
         return

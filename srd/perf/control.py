@@ -29,7 +29,7 @@ MAX_TEXT: Final = 1000
 _LENGTH: Final = struct.Struct("!I")
 
 
-class Kind(StrEnum):
+class ControlKind(StrEnum):
     """What a message says; who sends it is in the package's description."""
 
     TEST = "test"
@@ -51,13 +51,13 @@ class Kind(StrEnum):
 Fields = dict[str, Any]
 
 
-def encode(kind: Kind, **fields: object) -> bytes:
+def encode(kind: ControlKind, **fields: object) -> bytes:
     """Return a message with its length."""
     body = json.dumps({"kind": kind, **fields}).encode()
     return _LENGTH.pack(len(body)) + body
 
 
-def decode_untrusted(body: bytes) -> tuple[Kind, Fields]:
+def decode_untrusted(body: bytes) -> tuple[ControlKind, Fields]:
     """Decode a message without its length. Raises PerfError, and nothing else."""
     try:
         message = json.loads(body)
@@ -66,7 +66,7 @@ def decode_untrusted(body: bytes) -> tuple[Kind, Fields]:
     if not isinstance(message, dict):
         raise PerfError("the other end sent no message")
     try:
-        kind = Kind(message.pop("kind", ""))
+        kind = ControlKind(message.pop("kind", ""))
     except ValueError as error:
         raise PerfError("the other end sent a message of an unknown kind") from error
     return kind, message
@@ -97,7 +97,7 @@ class Control:
         self._reader, self._writer = reader, writer
         self._most_bytes = most_bytes
 
-    async def send(self, kind: Kind, **fields: object) -> None:
+    async def send(self, kind: ControlKind, **fields: object) -> None:
         """Send a message. Raises PerfError when the other end is gone."""
         try:
             self._writer.write(encode(kind, **fields))
@@ -105,7 +105,7 @@ class Control:
         except (ConnectionError, RuntimeError) as error:
             raise PerfError(f"the control channel has ended: {error}") from error
 
-    async def receive(self, *wanted: Kind) -> tuple[Kind, Fields]:
+    async def receive(self, *wanted: ControlKind) -> tuple[ControlKind, Fields]:
         """Return the next message. Raises PerfError for another kind, for what is no message, and at the end.
 
         FAILED and REFUSED raise PerfError with their reason unless they are wanted.
@@ -122,7 +122,7 @@ class Control:
         kind, fields = decode_untrusted(body)
         if kind in wanted:
             return kind, fields
-        if kind in (Kind.FAILED, Kind.REFUSED):
+        if kind in (ControlKind.FAILED, ControlKind.REFUSED):
             raise PerfError(reason_untrusted(fields))
         raise PerfError(f"the other end sent {kind} where {' or '.join(wanted)} was expected")
 

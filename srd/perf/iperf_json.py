@@ -17,7 +17,7 @@ from typing import Any
 from srd.perf.control import Fields
 from srd.perf.meter import Interval, StreamInterval, Total
 from srd.perf.parameters import Direction, Parameters, Protocol
-from srd.perf.results import Report, Start
+from srd.perf.results import PerfReport, Start
 from srd.perf.stream import Address
 
 SERVER_OUTPUT_TEXT, SERVER_OUTPUT_JSON = "server_output_text", "server_output_json"
@@ -36,7 +36,7 @@ def error_document(reason: str) -> Fields:
     return {"start": {"connected": [], **_system()}, "intervals": [], "end": {}, "error": reason}
 
 
-def document(report: Report) -> Fields:
+def document(report: PerfReport) -> Fields:
     """Return the report of a test."""
     made: Fields = {
         "start": _start(report.start),
@@ -154,7 +154,7 @@ def _stream(stream: StreamInterval, interval: Interval) -> Fields:
     return {**made, "omitted": interval.omitted, "sender": stream.sends}
 
 
-def _end(report: Report) -> Fields:
+def _end(report: PerfReport) -> Fields:
     start, numbers = report.start, range(report.start.parameters.count)
     made: Fields = {"streams": [_stream_end(report, number) for number in numbers]}
     forward = [number for number in numbers if start.parameters.client_sends(number)]
@@ -174,7 +174,7 @@ def _end(report: Report) -> Fields:
     return made
 
 
-def _load(report: Report) -> Fields:
+def _load(report: PerfReport) -> Fields:
     made: Fields = {}
     for name, results in (("host", report.own), ("remote", report.other)):
         load = results.load if results else None
@@ -192,7 +192,7 @@ def _sum(totals: Iterable[Total | None], *, sends: bool, is_sender: bool) -> Fie
     return {**made, "sender": sends}
 
 
-def _stream_end(report: Report, number: int) -> dict[str, Any]:
+def _stream_end(report: PerfReport, number: int) -> dict[str, Any]:
     sent, received = report.totals(number)
     sends = report.start.sends(number)
     sender: Fields = {"socket": number + 1, **_moved(sent.size_bytes if sent else 0, start_s=0, end_s=_seconds(sent))}

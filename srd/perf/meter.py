@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from srd.perf.stream import Snapshot, Stream
+from srd.perf.stream import PerfStream, StreamSnapshot
 
 MAX_RECORDS: Final = 100_000
 """Intervals that are kept, times streams: a day of one stream, a second each. Later ones are shown and not kept."""
@@ -25,7 +25,7 @@ class StreamInterval:
     sends: bool
     size_bytes: int
     retransmits: int
-    now: Snapshot
+    now: StreamSnapshot
     """At its end."""
     paths: int
     """That packets were sent on in it."""
@@ -76,8 +76,8 @@ class Load:
 class _Track:
     """What is kept of a stream."""
 
-    base: Snapshot
-    last: Snapshot
+    base: StreamSnapshot
+    last: StreamSnapshot
     max_cwnd_bytes: int = 0
     max_snd_wnd_bytes: int = 0
     rtts_us: int = 0
@@ -85,7 +85,7 @@ class _Track:
     min_rtt_us: int = 0
     max_rtt_us: int = 0
 
-    def note(self, now: Snapshot) -> None:
+    def note(self, now: StreamSnapshot) -> None:
         self.last = now
         self.max_cwnd_bytes = max(self.max_cwnd_bytes, now.cwnd_bytes)
         self.max_snd_wnd_bytes = max(self.max_snd_wnd_bytes, now.snd_wnd_bytes)
@@ -96,7 +96,7 @@ class _Track:
             self.samples += 1
 
 
-def _paths(before: Snapshot, now: Snapshot) -> int:
+def _paths(before: StreamSnapshot, now: StreamSnapshot) -> int:
     old = before.path_packets
     return sum(1 for path, count in enumerate(now.path_packets) if count > (old[path] if path < len(old) else 0))
 
@@ -105,7 +105,7 @@ def _paths(before: Snapshot, now: Snapshot) -> int:
 class Meter:
     """The figures of one end."""
 
-    streams: Sequence[Stream]
+    streams: Sequence[PerfStream]
     intervals: list[Interval] = field(default_factory=list)
     _tracks: list[_Track] = field(default_factory=list)
     _zero_at: float = 0.0

@@ -14,9 +14,9 @@ from srd.perf.errors import PerfError
 from srd.perf.meter import Meter
 from srd.perf.parameters import Parameters, Protocol
 from srd.perf.payload import PayloadSource
-from srd.perf.results import Results, Start
+from srd.perf.results import EndFigures, Start
 from srd.perf.srd_streams import SrdReceiver, SrdSender
-from srd.perf.stream import Address, Budget, Fail, Stream, Work, pace, shown
+from srd.perf.stream import Address, Budget, Fail, PerfStream, SendWork, pace, shown
 from srd.perf.tcp_socket import algorithm_of, flows_of
 from srd.perf.tcp_streams import Connected, TcpReceiver, TcpSender
 from srd.proto.trace import Trace
@@ -27,7 +27,7 @@ PORT_TRIES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class StreamOpening:
     """What the streams of one end have in common."""
 
     parameters: Parameters
@@ -37,12 +37,12 @@ class Opening:
     """SRD's own address."""
     fail: Fail
 
-    def streams(self, connections: Connections) -> list[Stream]:
+    def streams(self, connections: Connections) -> list[PerfStream]:
         """Return the streams, by number."""
         budget = Budget(self.parameters.size_bytes)
         return [self._stream(number, one, budget) for number, one in enumerate(connections)]
 
-    def start(self, streams: Sequence[Stream], connections: Connections, *, other: Address, cookie: str) -> Start:
+    def start(self, streams: Sequence[PerfStream], connections: Connections, *, other: Address, cookie: str) -> Start:
         """Return what is known now; `other`: the client's address, or the server as it was named."""
         mss, sent, received = _buffers_of(connections)
         return Start(
@@ -57,7 +57,7 @@ class Opening:
             rcvbuf_bytes=received,
         )
 
-    def _stream(self, number: int, connection: Peer | socket.socket, budget: Budget) -> Stream:
+    def _stream(self, number: int, connection: Peer | socket.socket, budget: Budget) -> PerfStream:
         if self.parameters.client_sends(number) is self.is_client:
             return self._sender(number, connection, budget)
         checked = self.source if self.parameters.verify else None
@@ -65,18 +65,18 @@ class Opening:
             return SrdReceiver(number, peer=connection, local=self.local, source=checked, fail=self.fail)
         return TcpReceiver(number, sock=connection, source=checked, fail=self.fail)
 
-    def _sender(self, number: int, connection: Peer | socket.socket, budget: Budget) -> Stream:
+    def _sender(self, number: int, connection: Peer | socket.socket, budget: Budget) -> PerfStream:
         rate_bps, block_bytes = self.parameters.rate_bps, self.parameters.block_bytes
-        work = Work(self.source, block_bytes, budget, pace(rate_bps, now=time.monotonic()) if rate_bps else None)
+        work = SendWork(self.source, block_bytes, budget, pace(rate_bps, now=time.monotonic()) if rate_bps else None)
         if isinstance(connection, Peer):
             return SrdSender(number, peer=connection, local=self.local, work=work, fail=self.fail)
         return TcpSender(number, sock=connection, work=work, fail=self.fail)
 
 
-def own_results(meter: Meter, connections: Connections) -> Results:
+def own_results(meter: Meter, connections: Connections) -> EndFigures:
     """Return the figures of this end until the last interval."""
     algorithms = (algorithm_of(one) for one in connections if isinstance(one, socket.socket))
-    return Results(meter.totals(), meter.load(), next(algorithms, ""))
+    return EndFigures(meter.totals(), meter.load(), next(algorithms, ""))
 
 
 def _buffers_of(connections: Connections) -> tuple[int, int, int]:

@@ -21,7 +21,7 @@ _INTEGERS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
+class EndFigures:
     """One end's figures."""
 
     totals: Sequence[Total]
@@ -33,14 +33,14 @@ class Results:
     """What it has printed: text, or a JSON document."""
 
 
-def results_untrusted(fields: Fields, *, parameters: Parameters) -> Results:
+def results_untrusted(fields: Fields, *, parameters: Parameters) -> EndFigures:
     """Decode what a server sent. Raises PerfError, and nothing else."""
     totals, load, congestion = fields.get("totals"), fields.get("load"), fields.get("congestion")
     if not isinstance(totals, list) or len(totals) != parameters.count:
         raise PerfError("the server's results are not those of this test")
     if not isinstance(congestion, str) or not congestion.isprintable():
         raise PerfError("the server's results have no congestion control")
-    return Results(
+    return EndFigures(
         [_total_untrusted(total, number=number, parameters=parameters) for number, total in enumerate(totals)],
         _load_untrusted(load),
         congestion,
@@ -112,13 +112,13 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class PerfReport:
     """A test, as one end reports it."""
 
     start: Start
     intervals: Sequence[Interval]
-    own: Results
-    other: Results | None
+    own: EndFigures
+    other: EndFigures | None
     """None at a server, which prints its own figures."""
 
     def totals(self, stream: int) -> tuple[Total | None, Total | None]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from srd.perf.errors import PerfError
 from srd.perf.meter import Interval, Meter
 from srd.perf.parameters import Parameters
-from srd.perf.stream import Stream
+from srd.perf.stream import PerfStream
 
 STALL_S: Final = 2.0
 """How long a receiver waits for what was sent while nothing arrives."""
@@ -34,7 +34,7 @@ async def first(*awaitables: Awaitable[Any]) -> Any:
             await asyncio.wait(left)  # what they use may be given back after this
 
 
-class Failure:
+class FirstFailure:
     """The first error of any stream of a test."""
 
     def __init__(self) -> None:
@@ -55,12 +55,12 @@ class Failure:
             self._future.exception()
 
 
-class Running:
+class RunningStreams:
     """The streams of one end."""
 
     def __init__(
         self,
-        streams: Sequence[Stream],
+        streams: Sequence[PerfStream],
         *,
         parameters: Parameters,
         interval_s: float,
@@ -166,7 +166,7 @@ def _marks(end_s: float, *, every_s: float) -> Iterator[float]:
         count += 1
 
 
-async def _arrived(stream: Stream, size_bytes: int) -> None:
+async def _arrived(stream: PerfStream, size_bytes: int) -> None:
     seen_bytes, give_up_at = -1, 0.0
     while stream.size_bytes < size_bytes:
         now = time.monotonic()

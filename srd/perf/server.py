@@ -18,15 +18,15 @@ from netns.base.tasks import Tasks
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
 from srd.peer import Peer
-from srd.perf.control import VERSION, Control, Fields, Kind, counts_untrusted
+from srd.perf.control import VERSION, Control, ControlKind, Fields, counts_untrusted
 from srd.perf.errors import PerfError
 from srd.perf.iperf_json import document
 from srd.perf.meter import Interval
-from srd.perf.opening import Opening, local_host, own_results
+from srd.perf.opening import StreamOpening, local_host, own_results
 from srd.perf.parameters import Parameters, parameters_untrusted
 from srd.perf.payload import PayloadSource
-from srd.perf.results import Report, Start, describe, sendable_output
-from srd.perf.running import Failure, Running, first
+from srd.perf.results import PerfReport, Start, describe, sendable_output
+from srd.perf.running import FirstFailure, RunningStreams, first
 from srd.perf.session import GOODBYE_WITHIN_S, GRACE_S, WATCH_S, Printer, Test, TestSession, Write, heard_fields
 from srd.perf.stream import shown
 from srd.perf.sweep.plan import Sweep, sweep_untrusted
@@ -41,7 +41,7 @@ INTERVAL_S: Final = 1.0
 """iperf3's default."""
 
 
-class Server:
+class PerfServer:
     """Serves an endpoint's clients."""
 
     def __init__(
@@ -88,8 +88,8 @@ class Server:
                 return
             async with asyncio.timeout(HELLO_WITHIN_S):
                 control = Control(*await peer.accept_stream())
-                kind, fields = await control.receive(Kind.TEST, Kind.JOIN)
-            if kind is Kind.TEST:
+                kind, fields = await control.receive(ControlKind.TEST, ControlKind.JOIN)
+            if kind is ControlKind.TEST:
                 await self._test(fields, control=control, peer=peer)
             elif self._session is not None:
                 self._session.join_untrusted(fields, peer)
@@ -144,7 +144,7 @@ class Server:
         """Tell a client why, and wait until it has heard."""
         with suppress(PerfError, TimeoutError):
             async with asyncio.timeout(GOODBYE_WITHIN_S):
-                await control.send(Kind.REFUSED, reason=str(error))
+                await control.send(ControlKind.REFUSED, reason=str(error))
                 await control.ended(within_s=GOODBYE_WITHIN_S)
 
 
@@ -175,7 +175,7 @@ class Output:
         if self._text is not None:
             self._text.interval(interval)
 
-    def ended(self, report: Report) -> None:
+    def ended(self, report: PerfReport) -> None:
         """Print the summary."""
         if self._text is not None:
             self._text.ended(report)
@@ -194,7 +194,7 @@ class Output:
 class StreamTest(Test):
     """Streams of one test, as those of iperf3."""
 
-    asks = Kind.END
+    asks = ControlKind.END
 
     def __init__(
         self, session: TestSession, parameters: Parameters, *, control: Control, peer: Peer, endpoint: Endpoint
@@ -203,15 +203,15 @@ class StreamTest(Test):
         self._parameters = parameters
 
     async def _run(
-        self, printer: Printer, *, heard: asyncio.Future[tuple[Kind, Fields]], stack: AsyncExitStack
+        self, printer: Printer, *, heard: asyncio.Future[tuple[ControlKind, Fields]], stack: AsyncExitStack
     ) -> None:
         parameters = self._parameters
-        failure = Failure()
+        failure = FirstFailure()
         stack.callback(failure.close)
         source = PayloadSource(parameters.block_bytes)
         stack.callback(source.close)
         connections = await self._open(heard, stack)
-        opening = Opening(
+        opening = StreamOpening(
             parameters,
             is_client=False,
             source=source,
@@ -220,7 +220,7 @@ class StreamTest(Test):
         )
         output = Output(printer.write, as_json=printer.as_json, keep=parameters.server_output)
         streams = opening.streams(connections)
-        running = Running(
+        running = RunningStreams(
             streams,
             parameters=parameters,
             interval_s=printer.interval_s,
@@ -230,7 +230,7 @@ class StreamTest(Test):
         other = shown(self._peer.address)
         start = opening.start(streams, connections, other=other, cookie=self._session.cookie)
         output.started(start)
-        await self._control.send(Kind.START)
+        await self._control.send(ControlKind.START)
         running.start()
         fields = await first(
             heard_fields(heard), failure.wait(), running.failed(), self._finished(running), self._overdue(running)
@@ -239,18 +239,18 @@ class StreamTest(Test):
         sent = await first(running.stop(), failure.wait())
         await first(running.arrived(sent_there), failure.wait())
         own = own_results(running.meter, connections)
-        output.ended(Report(start, running.meter.intervals, own, None))
-        await self._control.send(Kind.RESULTS, sent=sent, **asdict(replace(own, output=output.kept)))
+        output.ended(PerfReport(start, running.meter.intervals, own, None))
+        await self._control.send(ControlKind.RESULTS, sent=sent, **asdict(replace(own, output=output.kept)))
         await self._control.ended(within_s=GOODBYE_WITHIN_S)
 
-    async def _finished(self, running: Running) -> None:
+    async def _finished(self, running: RunningStreams) -> None:
         """Tell the client when all was sent that this end was to send (-n)."""
         if self._parameters.size_bytes and any(stream.sends for stream in running.streams):
             await running.over()
-            await self._control.send(Kind.FINISHED)
+            await self._control.send(ControlKind.FINISHED)
         await asyncio.get_running_loop().create_future()
 
-    async def _overdue(self, running: Running) -> None:
+    async def _overdue(self, running: RunningStreams) -> None:
         """Raise PerfError when the client does not end its test, or nothing moves any more."""
         parameters = self._parameters
         give_up_at = time.monotonic() + parameters.omit_s + parameters.seconds + GRACE_S

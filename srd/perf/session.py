@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
 from srd.peer import Peer
-from srd.perf.control import Control, Fields, Kind
+from srd.perf.control import Control, ControlKind, Fields
 from srd.perf.errors import PerfError
 from srd.perf.opening import Connections, is_tcp
 from srd.perf.running import first
@@ -80,7 +80,7 @@ class Printer:
 class Test(ABC):
     """One test, at the server."""
 
-    asks: ClassVar[Kind]
+    asks: ClassVar[ControlKind]
     """The first message of the client once it was started."""
 
     def __init__(self, session: TestSession, *, control: Control, peer: Peer, endpoint: Endpoint) -> None:
@@ -99,20 +99,20 @@ class Test(ABC):
 
     @abstractmethod
     async def _run(
-        self, printer: Printer, *, heard: asyncio.Future[tuple[Kind, Fields]], stack: AsyncExitStack
+        self, printer: Printer, *, heard: asyncio.Future[tuple[ControlKind, Fields]], stack: AsyncExitStack
     ) -> None:
         """Serve it; `heard` is the client's next message."""
 
-    async def _tell(self, error: Exception, *, heard: asyncio.Future[tuple[Kind, Fields]]) -> None:
+    async def _tell(self, error: Exception, *, heard: asyncio.Future[tuple[ControlKind, Fields]]) -> None:
         """Tell the client why, and wait until it has left."""
         with suppress(PerfError):
             what = "" if isinstance(error, SrdError) else f"internal error of the server: {type(error).__name__}: "
-            await self._control.send(Kind.FAILED, reason=f"{what}{error}")
+            await self._control.send(ControlKind.FAILED, reason=f"{what}{error}")
         await asyncio.wait([heard], timeout=GOODBYE_WITHIN_S)
         if heard.done() and heard.exception() is None:  # it has ended its test meanwhile
             await self._control.ended(within_s=GOODBYE_WITHIN_S)
 
-    async def _open(self, heard: asyncio.Future[tuple[Kind, Fields]], stack: AsyncExitStack) -> Connections:
+    async def _open(self, heard: asyncio.Future[tuple[ControlKind, Fields]], stack: AsyncExitStack) -> Connections:
         """Return what carries the streams. Raises PerfError when they are not opened in time."""
         session = self._session
         acceptor = None
@@ -120,7 +120,7 @@ class Test(ABC):
             acceptor = Acceptor(session.parameters, address=self._endpoint.address, cookie=session.cookie)
             stack.callback(acceptor.close)
             acceptor.start()
-        await self._control.send(Kind.READY, cookie=session.cookie)
+        await self._control.send(ControlKind.READY, cookie=session.cookie)
         try:
             async with asyncio.timeout(JOIN_WITHIN_S):
                 joined = acceptor.sockets() if acceptor is not None else session.peers()
@@ -135,12 +135,12 @@ class Test(ABC):
         return connections
 
 
-async def heard_fields(heard: asyncio.Future[tuple[Kind, Fields]]) -> Fields:
+async def heard_fields(heard: asyncio.Future[tuple[ControlKind, Fields]]) -> Fields:
     """Return the fields of the client's next message."""
     _, fields = await asyncio.shield(heard)
     return fields
 
 
-def _forget(heard: asyncio.Future[tuple[Kind, Fields]]) -> None:
+def _forget(heard: asyncio.Future[tuple[ControlKind, Fields]]) -> None:
     if not heard.cancel() and not heard.cancelled():
         heard.exception()

@@ -19,7 +19,7 @@ from srd.message import Message
 from srd.peer import Peer
 from srd.perf.errors import PerfError
 from srd.perf.payload import NUMBERS, PayloadSource
-from srd.perf.stream import Address, Fail, Snapshot, Stream, Work
+from srd.perf.stream import Address, Fail, PerfStream, SendWork, StreamSnapshot
 from srd.proto.wire.status import Status
 
 MAX_POSTED_BYTES: Final = 16 << 20
@@ -32,12 +32,12 @@ DRAIN_S: Final = 2.0
 """How long a sender that was stopped waits for what it has posted; the rest is cancelled, and not counted."""
 
 
-class SrdSender(Stream):
+class SrdSender(PerfStream):
     """Keeps a peer busy."""
 
     sends = True
 
-    def __init__(self, number: int, *, peer: Peer, local: Address, work: Work, fail: Fail) -> None:
+    def __init__(self, number: int, *, peer: Peer, local: Address, work: SendWork, fail: Fail) -> None:
         super().__init__(number)
         self._peer, self._local, self._work = peer, local, work
         self._fail = fail
@@ -142,10 +142,10 @@ class SrdSender(Stream):
                 for future in list(self._posted):
                     future.cancel()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> StreamSnapshot:
         """Return the counters."""
         stats = self._peer.stats()
-        return Snapshot(
+        return StreamSnapshot(
             self.size_bytes,
             retransmits=stats.retrans_pkts,
             cwnd_bytes=stats.cwnd_bytes,
@@ -161,7 +161,7 @@ class SrdSender(Stream):
         await self._peer.close()
 
 
-class SrdReceiver(Stream):
+class SrdReceiver(PerfStream):
     """Counts what a peer sends."""
 
     sends = False
@@ -210,9 +210,9 @@ class SrdReceiver(Stream):
     async def finished(self) -> None:
         """Return at once."""
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> StreamSnapshot:
         """Return the counters."""
-        return Snapshot(self.size_bytes)
+        return StreamSnapshot(self.size_bytes)
 
     async def close(self) -> None:
         """Close the peer."""

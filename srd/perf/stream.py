@@ -56,7 +56,7 @@ def shown(address: Address) -> Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class StreamSnapshot:
     """The counters of a stream at one moment, since it was opened. What only a sender has is 0 at a receiver."""
 
     size_bytes: int
@@ -75,7 +75,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class SendWork:
     """What a sender is to send."""
 
     source: PayloadSource
@@ -85,7 +85,7 @@ class Work:
     """Its rate; None: no limit."""
 
 
-class Stream(ABC):
+class PerfStream(ABC):
     """A sender or a receiver."""
 
     sends: bool
@@ -112,7 +112,7 @@ class Stream(ABC):
         """Wait until a sender has stopped, or has sent all it was to send, and all of that is counted."""
 
     @abstractmethod
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> StreamSnapshot:
         """Return the counters as they are now."""
 
     @abstractmethod

@@ -43,7 +43,7 @@ _ITEM_BYTES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentCounts:
     """What a connection has sent."""
 
     bytes_sent: int
@@ -96,7 +96,7 @@ def _flow(info: bytes) -> FlowInfo:
     )
 
 
-def sent_by(sock: socket.socket) -> Sent:
+def sent_by(sock: socket.socket) -> SentCounts:
     """Return what the connected TCP or MPTCP socket `sock` has sent.
 
     Raises UnavailableError on a kernel too old to count it.
@@ -111,18 +111,18 @@ def sent_by(sock: socket.socket) -> Sent:
         raise UnavailableError("mptcp: this kernel does not count retransmitted bytes; needs Linux 6.5")
     (reinjected,) = struct.unpack_from("=Q", info, _MPTCPI_BYTES_RETRANS_OFFSET)
     flows = [_sent_by_tcp(part) for part in _subflows(sock)]
-    return Sent(
+    return SentCounts(
         bytes_sent=sum(flow.bytes_sent for flow in flows),
         bytes_retransmitted=reinjected + sum(flow.bytes_retransmitted for flow in flows),
         subflows=len(flows),
     )
 
 
-def _sent_by_tcp(info: bytes) -> Sent:
+def _sent_by_tcp(info: bytes) -> SentCounts:
     if len(info) < _TCP_INFO_BYTES:
         raise UnavailableError("tcp: this kernel does not count retransmitted bytes; needs Linux 4.19")
     total, again = struct.unpack_from("=2Q", info, _TCPI_BYTES_SENT_OFFSET)
-    return Sent(bytes_sent=total, bytes_retransmitted=again)
+    return SentCounts(bytes_sent=total, bytes_retransmitted=again)
 
 
 def _subflows(sock: socket.socket) -> list[bytes]:

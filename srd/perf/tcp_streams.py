@@ -24,7 +24,7 @@ from netns.base.tasks import Tasks
 from srd.perf.errors import PerfError, UnavailableError
 from srd.perf.parameters import TCP_BLOCK_BYTES, Protocol
 from srd.perf.payload import PayloadSource
-from srd.perf.stream import Address, Fail, Snapshot, Stream, Work
+from srd.perf.stream import Address, Fail, PerfStream, SendWork, StreamSnapshot
 from srd.perf.tcp_socket import flows_of, make_socket
 
 READ_BYTES: Final = TCP_BLOCK_BYTES
@@ -164,7 +164,7 @@ class Acceptor:
             sock.close()
 
 
-class TcpStream(Stream):
+class TcpStream(PerfStream):
     """A connection and its thread."""
 
     def __init__(self, number: int, *, sock: socket.socket, fail: Fail) -> None:
@@ -207,9 +207,9 @@ class TcpStream(Stream):
     def _move(self) -> None:
         raise NotImplementedError
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> StreamSnapshot:
         """Return the counters."""
-        return Snapshot(self.size_bytes)
+        return StreamSnapshot(self.size_bytes)
 
     def stop(self) -> None:
         """Begin no further block."""
@@ -235,7 +235,7 @@ class TcpSender(TcpStream):
 
     sends = True
 
-    def __init__(self, number: int, *, sock: socket.socket, work: Work, fail: Fail) -> None:
+    def __init__(self, number: int, *, sock: socket.socket, work: SendWork, fail: Fail) -> None:
         super().__init__(number, sock=sock, fail=fail)
         self._work = work
         self._wake = threading.Event()
@@ -276,14 +276,14 @@ class TcpSender(TcpStream):
                 with suppress(OSError):
                     self._socket.shutdown(socket.SHUT_RDWR)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> StreamSnapshot:
         """Return the counters; those of MPTCP's subflows together, with the mean of their round trips."""
         try:
             flows = flows_of(self._socket)
         except OSError:
             flows = []
         count = max(len(flows), 1)
-        return Snapshot(
+        return StreamSnapshot(
             self.size_bytes,
             retransmits=sum(flow.retransmits for flow in flows),
             cwnd_bytes=sum(flow.cwnd_bytes for flow in flows),

@@ -7,7 +7,7 @@ from typing import Final
 
 from srd.perf.meter import Interval, StreamInterval, Total
 from srd.perf.parameters import Direction
-from srd.perf.results import Report, Start
+from srd.perf.results import PerfReport, Start
 
 RULE: Final = "- " * 24 + "-"
 _PREFIXES: Final = ("", "K", "M", "G", "T")
@@ -104,11 +104,11 @@ class TextReport:
             return f"[{name}] "
         return f"[{name}][{'TX' if sends else 'RX'}-{'C' if start.is_client else 'S'}] "
 
-    def interrupted(self, report: Report) -> None:
+    def interrupted(self, report: PerfReport) -> None:
         """Print the summary of what is known."""
         self.ended(report)
 
-    def ended(self, report: Report) -> None:
+    def ended(self, report: PerfReport) -> None:
         """Print the summary: a line of the sender and one of the receiver for each stream, as far as both are known."""
         start = self._known()
         self._line(RULE)

@@ -4,8 +4,8 @@
 `devmem.Registry` is the implementation on real memory; a test may use a dictionary. The check is repeated for every
 packet, so that a deregistered key stops working at once.
 
-`Inbox`: who, behind this endpoint, takes a message. An endpoint of an application has none: it takes every message for
-which it has granted credit. A network card has queue pairs, each with receive buffers of its own.
+`Destinations`: who, behind this endpoint, takes a message. An endpoint of an application has none: it takes every
+message for which it has granted credit. A network card has queue pairs, each with receive buffers of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Memory(Protocol):
         """Return where the other end of a peer may write."""
 
 
-class Inbox(Protocol):
+class Destinations(Protocol):
     """Queue pairs by key. The key of a send is its sender's, as `WorkRequest.key` gives it."""
 
     def admit(self, key: int, *, peer: int, length: int, count: int) -> Status | None:

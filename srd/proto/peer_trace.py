@@ -28,7 +28,7 @@ _KINDS: Final = tuple(opcode.name.lower() for opcode in sorted(Opcode))
 _LOW: Final = 0xFFFFFFFF
 """The low 32 bits, which headers carry."""
 MAX_ARRIVED: Final = 4096
-"""Most runs of packets that an ack is recorded for: acks are due long before."""
+"""Most received bursts that an ack is recorded for: acks are due long before."""
 
 
 class PeerTrace:
@@ -45,7 +45,7 @@ class PeerTrace:
         # PSNs ascend, and others.
         self._sent: dict[int, tuple[int, int]] = {}
         self._resent: dict[int, tuple[int, int]] = {}
-        self._arrived: list[int] = []  # numbers of the runs that arrived since the last ack
+        self._arrived: list[int] = []  # numbers of the bursts that arrived since the last ack
 
     def event(self, event: Event, *, datagram_bytes: int, paths: int, now: float) -> None:
         """Record an event that the owner of the core gets, too."""

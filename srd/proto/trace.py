@@ -217,7 +217,7 @@ class AckSent:
     credit_bytes: int
     """Message bytes that the peer may start, counted from its beginning."""
     acked: tuple[int, ...]
-    """Numbers of the runs of packets that arrived since the last ack (`DataReceived`)."""
+    """Numbers of the received bursts since the last ack (`DataReceived`)."""
 
 
 @dataclass(frozen=True, slots=True)

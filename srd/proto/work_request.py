@@ -29,7 +29,7 @@ class WorkRequest:
     immediate: int | None
     """SEND, WRITE: 32 bits for the responder's application."""
     key: int
-    """WRITE, READ: the responder's registration. SEND: for the responder's `Inbox`, if it has one."""
+    """WRITE, READ: the responder's registration. SEND: for the responder's `Destinations`, if it has any."""
     offset: int
     """WRITE, READ: where the range begins in that registration."""
     local_key: int

@@ -24,7 +24,7 @@ from srd.qlog.values import (
     Addresses,
     DatagramBytes,
     Ending,
-    Field,
+    EventField,
     Milliseconds,
     Number,
     Trigger,
@@ -60,14 +60,14 @@ _HEADER: Final = {"packet_type": "1RTT", "packet_number": Number()}
 _FRAMES: Final = [
     {
         "frame_type": "stream",
-        "stream_id": Field("message"),
-        "offset": Field("offset"),
-        "length": Field("payload_bytes"),
+        "stream_id": EventField("message"),
+        "offset": EventField("offset"),
+        "length": EventField("payload_bytes"),
     }
 ]
 _STANDARD: Final[dict[type[TraceEvent], tuple[str, Template]]] = {
     trace.PeerOpened: ("connectivity:connection_started", {"src_ip": Addresses("src"), "dst_ip": Addresses("dst")}),
-    trace.PeerEnded: ("connectivity:connection_closed", {"reason": Field("reason"), "trigger": Ending()}),
+    trace.PeerEnded: ("connectivity:connection_closed", {"reason": EventField("reason"), "trigger": Ending()}),
     trace.BurstSent: (
         "transport:packet_sent",
         {"header": _HEADER, "raw": {"length": DatagramBytes()}, "frames": _FRAMES},
@@ -89,8 +89,8 @@ _STANDARD: Final[dict[type[TraceEvent], tuple[str, Template]]] = {
     trace.MetricsUpdated: (
         "recovery:metrics_updated",
         {
-            "congestion_window": Field("cwnd_bytes"),
-            "bytes_in_flight": Field("inflight_bytes"),
+            "congestion_window": EventField("cwnd_bytes"),
+            "bytes_in_flight": EventField("inflight_bytes"),
             "smoothed_rtt": Milliseconds("rtt_us"),
         },
     ),
@@ -117,10 +117,10 @@ def values_of(template: object, path: tuple[str | int, ...] = ()) -> Iterator[tu
 def _layout(kind: type[TraceEvent]) -> tuple[str, Template]:
     """Return the name and the data of an event's record."""
     if kind not in _STANDARD:
-        return f"{NAMESPACE}:{snake_case(kind)}", {name: Field(name) for name in FIELDS[kind]}
+        return f"{NAMESPACE}:{snake_case(kind)}", {name: EventField(name) for name in FIELDS[kind]}
     name, template = _STANDARD[kind]
     there = {field for _, value in values_of(template) for field in value.restored}
-    own: dict[str, object] = {field: Field(field) for field in FIELDS[kind] if field not in there}
+    own: dict[str, object] = {field: EventField(field) for field in FIELDS[kind] if field not in there}
     return name, {**template, NAMESPACE: {"event": snake_case(kind), **own}}
 
 

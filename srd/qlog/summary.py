@@ -59,7 +59,7 @@ class SentPath:
 class ReceivedPath:
     """One path of the other end that packets were received from."""
 
-    runs: int = 0
+    bursts: int = 0
     """Received bursts: packets of one burst that arrived together count once."""
     packets: int = 0
     payload_bytes: int = 0
@@ -68,7 +68,7 @@ class ReceivedPath:
 
 
 @dataclass(slots=True)
-class Stalls:
+class LongestStalls:
     """The longest stalls."""
 
     longest: list[tuple[float, float]] = field(default_factory=list)
@@ -143,8 +143,8 @@ class PeerSummary:
     landed_at_s: list[float] = field(default_factory=list)
     landed_bytes: list[int] = field(default_factory=list)
     """New payload bytes that had landed until then."""
-    send_stalls: Stalls = field(default_factory=Stalls)
-    receive_stalls: Stalls = field(default_factory=Stalls)
+    send_stalls: LongestStalls = field(default_factory=LongestStalls)
+    receive_stalls: LongestStalls = field(default_factory=LongestStalls)
     outstanding_packets: int = 0
     """Packets sent and not acknowledged."""
 
@@ -233,7 +233,7 @@ class PeerSummary:
 
     def _on_data_received(self, event: DataReceived, *, at_s: float) -> None:
         path = self.received.setdefault(event.path, ReceivedPath())
-        path.runs += 1
+        path.bursts += 1
         path.packets += event.packets
         path.payload_bytes += event.payload_bytes
         path.duplicate_bytes += event.payload_bytes - event.kept_bytes
@@ -262,7 +262,7 @@ INTERVALS = 10
 
 
 @dataclass(slots=True)
-class Interval:
+class TraceInterval:
     """Sums of one interval, in packets unless the name has another unit."""
 
     begin_s: float
@@ -278,12 +278,12 @@ class Interval:
     resent: int = 0
 
 
-def timeline(peer: PeerSummary) -> tuple[float, list[Interval]]:
+def timeline(peer: PeerSummary) -> tuple[float, list[TraceInterval]]:
     """Return the length of an interval in seconds, and `INTERVALS` of them from the peer's first event to its last."""
     length_s = (peer.ended_s - peer.began_s) / INTERVALS
-    rows = [Interval(peer.began_s + index * length_s) for index in range(INTERVALS)]
+    rows = [TraceInterval(peer.began_s + index * length_s) for index in range(INTERVALS)]
 
-    def at(time_s: float) -> Interval:
+    def at(time_s: float) -> TraceInterval:
         index = int((time_s - peer.began_s) / length_s) if length_s > 0 else 0
         return rows[min(max(index, 0), INTERVALS - 1)]
 

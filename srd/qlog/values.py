@@ -38,7 +38,7 @@ class Value(ABC):
         return {}
 
 
-class Field(Value):
+class EventField(Value):
     """One field, as it is."""
 
     def __init__(self, name: str) -> None:

@@ -60,7 +60,7 @@ class HostClock:
         return math.ceil((at - self._epoch_s) / self._rate)
 
 
-class Delivery(NamedTuple):
+class DeliveredMessage(NamedTuple):
     """A message that was delivered."""
 
     at_ns: int
@@ -78,7 +78,7 @@ class SimHost:
     ) -> None:
         self.host = host
         self.address: SocketAddress = (fabric.address(host), PORT)
-        self.deliveries: list[Delivery] = []
+        self.deliveries: list[DeliveredMessage] = []
         self.completions: dict[int, tuple[int, Status]] = {}
         """Completion time in ns and status, by request."""
         self.ended: list[PeerEnded] = []
@@ -190,7 +190,7 @@ class SimHost:
 
     def _deliver(self, message: MessageReceived, *, now: float) -> None:
         number = message.immediate or 0  # every message has an immediate
-        self.deliveries.append(Delivery(self._fabric.now_ns, message.peer, number, message.length))
+        self.deliveries.append(DeliveredMessage(self._fabric.now_ns, message.peer, number, message.length))
         self.core.release(message.peer, size_bytes=message.length, messages=1, now=now)
 
     # -- packets ------------------------------------------------------------------------------------------------

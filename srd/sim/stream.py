@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from netns.backends.virtual.fabric import VirtualFabric
 from srd.proto.events import Completion, Event
-from srd.sim.host import Delivery
+from srd.sim.host import DeliveredMessage
 from srd.sim.simulation import Connection
 
 
-class Stream:
+class MessageStream:
     """Posts a message for each that completes. Message n has immediate n and is posted at `posted_at_ns[n]`.
 
     At most one stream per source, because it handles the host's events.
@@ -49,7 +49,7 @@ class Stream:
         self._post()
         self.connection.source.serve()
 
-    def delivered(self) -> Iterator[Delivery]:
+    def delivered(self) -> Iterator[DeliveredMessage]:
         """Yield what was delivered of it."""
         for delivery in self.connection.destination.deliveries:
             if delivery.peer == self.connection.remote_peer:

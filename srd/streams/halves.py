@@ -15,7 +15,7 @@ from collections import deque
 from typing import Final
 
 from srd.errors import PacketError
-from srd.streams.wire import INITIAL_WINDOW_BYTES, MAX_AHEAD, MAX_PIECES, Kind, ahead, low_bits
+from srd.streams.wire import INITIAL_WINDOW_BYTES, MAX_AHEAD, MAX_PIECES, FrameKind, ahead, low_bits
 
 Bytes = bytes | memoryview
 MERGED_BYTES: Final = 4096
@@ -23,12 +23,12 @@ MERGED_BYTES: Final = 4096
 came: an object for each byte would take fifty times the window."""
 
 
-class Outgoing:
+class OutgoingFrame:
     """A message to post; `acknowledged` once it is."""
 
     __slots__ = ("acknowledged", "kind", "offset", "payload")
 
-    def __init__(self, kind: Kind, offset: int, payload: Bytes = b"") -> None:
+    def __init__(self, kind: FrameKind, offset: int, payload: Bytes = b"") -> None:
         self.kind = kind
         self.offset = low_bits(offset)
         self.payload = payload
@@ -46,7 +46,7 @@ class SendHalf:
         self.buffered_bytes = 0  # written and not posted
         self._piece_bytes = piece_bytes  # longest message
         self._waiting: deque[Bytes] = deque()
-        self._posted: deque[Outgoing] = deque()  # from the first that is not acknowledged on
+        self._posted: deque[OutgoingFrame] = deque()  # from the first that is not acknowledged on
         self._ended = False  # no more is written
         self._end_posted = False
 
@@ -74,7 +74,7 @@ class SendHalf:
             raise PacketError(f"a limit {self.limit + by - self.offset} bytes ahead of what was sent")
         self.limit += by
 
-    def on_acknowledged(self, message: Outgoing) -> None:
+    def on_acknowledged(self, message: OutgoingFrame) -> None:
         """Take note that a message has arrived."""
         message.acknowledged = True
         while self._posted and self._posted[0].acknowledged:
@@ -88,21 +88,21 @@ class SendHalf:
     @property
     def has_undelivered(self) -> bool:
         """Whether bytes were written of which it is not known that they have arrived."""
-        return bool(self.buffered_bytes) or any(message.kind is Kind.DATA for message in self._posted)
+        return bool(self.buffered_bytes) or any(message.kind is FrameKind.DATA for message in self._posted)
 
-    def poll(self) -> Outgoing | None:
+    def poll(self) -> OutgoingFrame | None:
         """Return the next message that may be posted; None: there is nothing, or it has to wait."""
         if self._ended and not self._end_posted and self.buffered_bytes < MAX_AHEAD:
             self._end_posted = True
-            return self._post(Outgoing(Kind.EOF, self.offset + self.buffered_bytes))
+            return self._post(OutgoingFrame(FrameKind.EOF, self.offset + self.buffered_bytes))
         size = min(self._piece_bytes, self.limit - self.offset, self.buffered_bytes)
         if size <= 0 or len(self._posted) >= MAX_PIECES:
             return None
-        message = self._post(Outgoing(Kind.DATA, self.offset, self._pop(size)))
+        message = self._post(OutgoingFrame(FrameKind.DATA, self.offset, self._pop(size)))
         self.offset += size
         return message
 
-    def _post(self, message: Outgoing) -> Outgoing:
+    def _post(self, message: OutgoingFrame) -> OutgoingFrame:
         self._posted.append(message)
         return message
 
@@ -200,10 +200,10 @@ class ReceiveHalf:
         """Whether all bytes up to the end were taken."""
         return self.end is not None and self.taken == self.end
 
-    def next_limit(self) -> Outgoing | None:
+    def next_limit(self) -> OutgoingFrame | None:
         """Return the message that grants more, once it is worth one."""
         limit = self.taken + self._window_bytes
         if limit - self.limit < self._window_bytes // 2 or (self.end is not None and self.end <= self.limit):
             return None
         self.limit = limit
-        return Outgoing(Kind.LIMIT, limit)
+        return OutgoingFrame(FrameKind.LIMIT, limit)

@@ -15,11 +15,11 @@ from collections import deque
 from enum import Enum, auto
 from typing import Final
 
-from srd.streams.halves import Bytes, Outgoing, ReceiveHalf, SendHalf
-from srd.streams.wire import Frame, Kind
+from srd.streams.halves import Bytes, OutgoingFrame, ReceiveHalf, SendHalf
+from srd.streams.wire import Frame, FrameKind
 
 
-class State(Enum):
+class DirectionState(Enum):
     """Of a direction."""
 
     OPEN = auto()
@@ -28,7 +28,7 @@ class State(Enum):
     ENDED = auto()
 
 
-class Event(Enum):
+class DirectionEvent(Enum):
     """What may happen to a direction."""
 
     END = auto()
@@ -42,17 +42,17 @@ class Event(Enum):
 
 
 TRANSITIONS: Final = {
-    (State.OPEN, Event.END): State.ENDING,
-    (State.OPEN, Event.STOP): State.ENDED,
-    (State.OPEN, Event.RESET): State.ENDED,
-    (State.ENDING, Event.END): State.ENDING,
-    (State.ENDING, Event.COMPLETE): State.ENDED,
-    (State.ENDING, Event.STOP): State.ENDED,
-    (State.ENDING, Event.RESET): State.ENDED,
-    (State.ENDED, Event.END): State.ENDED,
-    (State.ENDED, Event.COMPLETE): State.ENDED,
-    (State.ENDED, Event.STOP): State.ENDED,
-    (State.ENDED, Event.RESET): State.ENDED,
+    (DirectionState.OPEN, DirectionEvent.END): DirectionState.ENDING,
+    (DirectionState.OPEN, DirectionEvent.STOP): DirectionState.ENDED,
+    (DirectionState.OPEN, DirectionEvent.RESET): DirectionState.ENDED,
+    (DirectionState.ENDING, DirectionEvent.END): DirectionState.ENDING,
+    (DirectionState.ENDING, DirectionEvent.COMPLETE): DirectionState.ENDED,
+    (DirectionState.ENDING, DirectionEvent.STOP): DirectionState.ENDED,
+    (DirectionState.ENDING, DirectionEvent.RESET): DirectionState.ENDED,
+    (DirectionState.ENDED, DirectionEvent.END): DirectionState.ENDED,
+    (DirectionState.ENDED, DirectionEvent.COMPLETE): DirectionState.ENDED,
+    (DirectionState.ENDED, DirectionEvent.STOP): DirectionState.ENDED,
+    (DirectionState.ENDED, DirectionEvent.RESET): DirectionState.ENDED,
 }
 """The same for both directions. Missing: an open direction cannot be complete."""
 
@@ -66,61 +66,61 @@ class Stream:
         self.number = number
         self.send = SendHalf(piece_bytes=piece_bytes)
         self.receive = ReceiveHalf(window_bytes=window_bytes)
-        self.sending = self.receiving = State.OPEN
+        self.sending = self.receiving = DirectionState.OPEN
         self.was_reset = False
-        self._due: deque[Outgoing] = deque()  # control messages
+        self._due: deque[OutgoingFrame] = deque()  # control messages
 
-    def _on_sending(self, event: Event) -> None:
+    def _on_sending(self, event: DirectionEvent) -> None:
         self.sending = TRANSITIONS[self.sending, event]
-        if self.sending is State.ENDED:
+        if self.sending is DirectionState.ENDED:
             self.send.discard()
 
-    def _on_receiving(self, event: Event) -> None:
+    def _on_receiving(self, event: DirectionEvent) -> None:
         self.receiving = TRANSITIONS[self.receiving, event]
 
     @property
     def over(self) -> bool:
         """Whether nothing can happen to it any more."""
-        return self.sending is State.ENDED and self.receiving is State.ENDED and not self._due
+        return self.sending is DirectionState.ENDED and self.receiving is DirectionState.ENDED and not self._due
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
     def write(self, data: Bytes) -> None:
         """Send bytes, which must not change; after the direction's end they go nowhere."""
-        if self.sending is State.OPEN:
+        if self.sending is DirectionState.OPEN:
             self.send.write(data)
 
     def write_eof(self) -> None:
         """Send no more; go on reading."""
-        if self.sending is State.OPEN:
+        if self.sending is DirectionState.OPEN:
             self.send.finish()
-            self._on_sending(Event.END)
+            self._on_sending(DirectionEvent.END)
 
     def close(self) -> None:
         """Read no more, and end once everything written has arrived."""
         self.write_eof()
-        if self.receiving is not State.ENDED:
-            self._on_receiving(Event.STOP)
-            self._due.append(Outgoing(Kind.STOP, 0))
+        if self.receiving is not DirectionState.ENDED:
+            self._on_receiving(DirectionEvent.STOP)
+            self._due.append(OutgoingFrame(FrameKind.STOP, 0))
 
     def abort(self) -> None:
         """Give it up at once, at both ends."""
         if not self.over:
             self.reset()
-            self._due.append(Outgoing(Kind.RESET, 0))
+            self._due.append(OutgoingFrame(FrameKind.RESET, 0))
 
     def reset(self) -> None:
         """End both directions here."""
         self.was_reset = self.was_reset or not self.over
         self._due.clear()
-        self._on_sending(Event.RESET)
-        self._on_receiving(Event.RESET)
+        self._on_sending(DirectionEvent.RESET)
+        self._on_receiving(DirectionEvent.RESET)
 
     def take(self) -> bytes | None:
         """Return the next bytes in order; None: there are none, yet or ever."""
-        data = self.receive.take() if self.receiving is not State.ENDED else None
-        if self.receive.at_end and self.receiving is State.ENDING:
-            self._on_receiving(Event.COMPLETE)
+        data = self.receive.take() if self.receiving is not DirectionState.ENDED else None
+        if self.receive.at_end and self.receiving is DirectionState.ENDING:
+            self._on_receiving(DirectionEvent.COMPLETE)
         return data
 
     # -- in -----------------------------------------------------------------------------------------------------------
@@ -128,33 +128,33 @@ class Stream:
     def on_frame_untrusted(self, frame: Frame, payload: bytes) -> None:
         """Process a message of the other end. Raises PacketError for what no conforming one sends."""
         match frame.kind:
-            case Kind.DATA:
-                if self.receiving is not State.ENDED:
+            case FrameKind.DATA:
+                if self.receiving is not DirectionState.ENDED:
                     self.receive.on_data_untrusted(frame.offset, payload)
-            case Kind.LIMIT:
-                if self.sending is not State.ENDED:
+            case FrameKind.LIMIT:
+                if self.sending is not DirectionState.ENDED:
                     self.send.on_limit_untrusted(frame.offset)
-            case Kind.EOF:
-                if self.receiving is not State.ENDED:
+            case FrameKind.EOF:
+                if self.receiving is not DirectionState.ENDED:
                     self.receive.on_end_untrusted(frame.offset)
-                self._on_receiving(Event.END)
-            case Kind.STOP:
-                self._on_sending(Event.STOP)
-            case Kind.RESET:
+                self._on_receiving(DirectionEvent.END)
+            case FrameKind.STOP:
+                self._on_sending(DirectionEvent.STOP)
+            case FrameKind.RESET:
                 self.reset()
 
-    def on_acknowledged(self, message: Outgoing) -> None:
+    def on_acknowledged(self, message: OutgoingFrame) -> None:
         """Take note that a message that was polled has arrived."""
         self.send.on_acknowledged(message)
-        if self.sending is State.ENDING and self.send.all_acknowledged:
-            self._on_sending(Event.COMPLETE)
+        if self.sending is DirectionState.ENDING and self.send.all_acknowledged:
+            self._on_sending(DirectionEvent.COMPLETE)
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
-    def poll(self) -> Outgoing | None:
+    def poll(self) -> OutgoingFrame | None:
         """Return the next message to post; None: nothing is due, or it has to wait for a limit."""
         if self._due:
             return self._due.popleft()
-        if self.receiving is not State.ENDED and (grant := self.receive.next_limit()) is not None:
+        if self.receiving is not DirectionState.ENDED and (grant := self.receive.next_limit()) is not None:
             return grant
-        return self.send.poll() if self.sending is not State.ENDED else None
+        return self.send.poll() if self.sending is not DirectionState.ENDED else None

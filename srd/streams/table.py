@@ -20,17 +20,17 @@ from srd.message import Message
 from srd.notify import Notify
 from srd.proto.base.seqset import SequenceSet
 from srd.proto.wire.status import Status
-from srd.streams.halves import Outgoing
+from srd.streams.halves import OutgoingFrame
 from srd.streams.stream import Stream
 from srd.streams.transport import StreamTransport, StreamWriter
-from srd.streams.wire import BACKLOG, INITIAL_WINDOW_BYTES, Frame, Kind, frame_untrusted
+from srd.streams.wire import BACKLOG, INITIAL_WINDOW_BYTES, Frame, FrameKind, frame_untrusted
 
 MAX_PIECE_BYTES: Final = 128 << 10
 """Longest message of a stream: several in a window, so that one that is lost does not stop it."""
 READER_LIMIT_BYTES: Final = 64 << 10
 """asyncio's own default of `limit`: a reader that holds twice as much takes no more."""
 
-Post = Callable[[int, Outgoing], "asyncio.Future[Status] | None"]
+Post = Callable[[int, OutgoingFrame], "asyncio.Future[Status] | None"]
 ReaderWriter = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -93,7 +93,7 @@ class Streams:
         extra = {**self._extra, "stream": stream.number}
         transport = StreamTransport(stream, post=self._post, on_over=self._on_over, extra=extra)
         self._open[stream.number] = transport
-        self._post(stream.number, Outgoing(Kind.LIMIT, self._window_bytes))
+        self._post(stream.number, OutgoingFrame(FrameKind.LIMIT, self._window_bytes))
         reader = asyncio.StreamReader(limit=limit, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         transport.start(protocol)
@@ -123,7 +123,7 @@ class Streams:
         """Check a message of a stream that this end has opened, or would have."""
         if frame.stream >> 1 >= self._opened:
             raise PacketError(f"a {frame.kind.name} of stream {frame.stream}, which was never opened")
-        if frame.kind is Kind.LIMIT and frame.stream in self._unaccepted:
+        if frame.kind is FrameKind.LIMIT and frame.stream in self._unaccepted:
             self._unaccepted.remove(frame.stream)
             self._changed.notify()
 

@@ -15,14 +15,14 @@ from typing import Any, Final
 from srd.errors import PeerError, RequestError, UsageError
 from srd.notify import Notify
 from srd.proto.wire.status import Status
-from srd.streams.halves import Outgoing
+from srd.streams.halves import OutgoingFrame
 from srd.streams.stream import Stream
 from srd.streams.wire import Frame
 
 HIGH_WATER_BYTES: Final = 64 << 10
 """asyncio's own: written and not posted bytes from which on `drain` waits; a quarter of it, and it goes on."""
 
-Post = Callable[[int, Outgoing], "asyncio.Future[Status] | None"]
+Post = Callable[[int, OutgoingFrame], "asyncio.Future[Status] | None"]
 """Posts a message of a stream, by its number; None: the peer has ended, or is being closed."""
 
 
@@ -158,7 +158,7 @@ class StreamTransport(asyncio.Transport):
             self._protocol.resume_writing()
         self._end_if_over()
 
-    def _on_completed(self, message: Outgoing, future: asyncio.Future[Status]) -> None:
+    def _on_completed(self, message: OutgoingFrame, future: asyncio.Future[Status]) -> None:
         status = Status.FLUSHED if future.cancelled() else future.result()
         if status is Status.OK:
             self._stream.on_acknowledged(message)

@@ -31,7 +31,7 @@ MAX_PIECES: Final = 1024
 """DATA messages from the lowest one that is not acknowledged, so that a receiver has to keep no more out of order."""
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a message of a stream says."""
 
     DATA = 1
@@ -49,13 +49,13 @@ class Kind(IntEnum):
 class Frame(NamedTuple):
     """A message of a stream, without its payload."""
 
-    kind: Kind
+    kind: FrameKind
     stream: int
     offset: int
     """Its low 32 bits."""
 
 
-def key(kind: Kind, *, stream: int) -> int:
+def key(kind: FrameKind, *, stream: int) -> int:
     """Return the key of a stream's message."""
     return kind << KIND_SHIFT | stream
 
@@ -74,11 +74,11 @@ def frame_untrusted(message_key: int, *, immediate: int | None, length: int) -> 
     """Decode a message whose key is not 0. Raises PacketError."""
     number = message_key >> KIND_SHIFT
     try:
-        kind = Kind(number)
+        kind = FrameKind(number)
     except ValueError:
         raise PacketError(f"a message of kind {number}, which does not exist") from None
     if immediate is None:
         raise PacketError(f"a stream's {kind.name} without an offset")
-    if (kind is Kind.DATA) != (length > 0):
+    if (kind is FrameKind.DATA) != (length > 0):
         raise PacketError(f"a stream's {kind.name} with {length} bytes")
     return Frame(kind, message_key & _NUMBER, immediate)

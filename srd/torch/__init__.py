@@ -8,7 +8,7 @@ each pair of ranks. From the call down:
 - `transfers`: pieces of tensors as messages; `memory`: where tensors lie, and how what arrives is reduced;
   `registered`: tensors that others write to.
 - `staging`: tensors of a GPU, in chunks through pinned memory; `device`: the copies.
-- `rendezvous`: addresses and a key in torch's store; `watch`: whether the other ranks' processes live.
+- `rendezvous`: addresses and a key in torch's store.
 """
 
 from torch.distributed import Backend

@@ -17,32 +17,32 @@ from devmem.cuda import CudaMapping
 
 
 class Closable(Protocol):
-    """What is to be given back."""
+    """What is to be given back, or ends with its group."""
 
     def close(self) -> None:
-        """Give it back."""
+        """Give it back, or end it."""
 
 
-class Event(Protocol):
+class DeviceEvent(Protocol):
     """A point in a stream."""
 
     def synchronize(self) -> object:
         """Return when all before it is done. Raises RuntimeError when it has failed."""
 
 
-class Device(Protocol):
+class TorchDevice(Protocol):
     """One device of this process."""
 
     def pin(self, region: Region) -> Closable:
         """Let the device copy to and from a region's pages, until what is returned is closed."""
 
-    def mark(self) -> Event:
+    def mark(self) -> DeviceEvent:
         """Return the point that the calling thread's work on the device has come to."""
 
-    def copy_out(self, source: Any, target: Any, *, after: Event) -> Event:
+    def copy_out(self, source: Any, target: Any, *, after: DeviceEvent) -> DeviceEvent:
         """Begin to copy a tensor of bytes to the host's memory, once `after` is done; return when that is done."""
 
-    def copy_in(self, source: Any, target: Any, *, after: Event) -> Event:
+    def copy_in(self, source: Any, target: Any, *, after: DeviceEvent) -> DeviceEvent:
         """Begin to copy bytes of the host's memory to a tensor, once `after` is done; return when that is done."""
 
     def synchronize(self) -> object:
@@ -59,21 +59,21 @@ class CudaDevice:
     def pin(self, region: Region) -> CudaMapping:  # noqa: D102
         return CudaMapping(region, device=self._device.index)
 
-    def mark(self) -> Event:  # noqa: D102
+    def mark(self) -> DeviceEvent:  # noqa: D102
         return self._event(torch.cuda.current_stream(self._device))
 
-    def _event(self, stream: Any) -> Event:
-        event: Event = torch.cuda.Event(blocking=True)  # who waits sleeps
+    def _event(self, stream: Any) -> DeviceEvent:
+        event: DeviceEvent = torch.cuda.Event(blocking=True)  # who waits sleeps
         event.record(stream)  # type: ignore[attr-defined]
         return event
 
-    def copy_out(self, source: Any, target: Any, *, after: Event) -> Event:  # noqa: D102
+    def copy_out(self, source: Any, target: Any, *, after: DeviceEvent) -> DeviceEvent:  # noqa: D102
         return self._copy(source, target, stream=self._streams[0], after=after)
 
-    def copy_in(self, source: Any, target: Any, *, after: Event) -> Event:  # noqa: D102
+    def copy_in(self, source: Any, target: Any, *, after: DeviceEvent) -> DeviceEvent:  # noqa: D102
         return self._copy(source, target, stream=self._streams[1], after=after)
 
-    def _copy(self, source: Any, target: Any, *, stream: Any, after: Event) -> Event:
+    def _copy(self, source: Any, target: Any, *, stream: Any, after: DeviceEvent) -> DeviceEvent:
         with torch.cuda.stream(stream):
             stream.wait_event(after)
             target.copy_(source, non_blocking=True)
@@ -84,17 +84,17 @@ class CudaDevice:
             stream.synchronize()
 
 
-KINDS: Final[dict[str, Callable[[Any], Device]]] = {"cuda": CudaDevice}
+KINDS: Final[dict[str, Callable[[Any], TorchDevice]]] = {"cuda": CudaDevice}
 """How a device is made, by its type."""
 
 
 @cache
-def device(of: Any) -> Device:
+def device(of: Any) -> TorchDevice:
     """Return what copies for a `torch.device`."""
     return KINDS[of.type](of)
 
 
-def common_device(tensors: Sequence[Any]) -> Device | None:
+def common_device(tensors: Sequence[Any]) -> TorchDevice | None:
     """Return the device that all these tensors lie on, each without gaps; None: there is none, or it is the CPU."""
     devices = {tensor.device for tensor in tensors}
     if len(devices) != 1 or not all(tensor.is_contiguous() for tensor in tensors):

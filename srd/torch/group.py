@@ -20,7 +20,7 @@ import torch
 from torch.distributed import ProcessGroup, ReduceOp
 
 from srd.torch import collectives, staging
-from srd.torch.device import KINDS, Device, Event, common_device
+from srd.torch.device import KINDS, DeviceEvent, TorchDevice, common_device
 from srd.torch.group_error import GroupError
 from srd.torch.loop import loop_thread
 from srd.torch.memory import Block, Reduction, block_of
@@ -54,7 +54,7 @@ class Tensors:
     Tensors of a `device` stay there: it copies itself, through a stage.
     """
 
-    def __init__(self, tensors: Sequence[Any], *, device: Device | None = None) -> None:
+    def __init__(self, tensors: Sequence[Any], *, device: TorchDevice | None = None) -> None:
         _check(tensors)
         self._given = tensors
         self.dense = [tensor if device is not None else _on_host(tensor) for tensor in tensors]
@@ -74,11 +74,11 @@ class Tensors:
                     given.detach().copy_(dense)
 
 
-Stage = tuple[Device, Event]
+Stage = tuple[TorchDevice, DeviceEvent]
 """A device, and the point that the caller's work there had come to."""
 
 
-def _stage(device: Device | None) -> Stage | None:
+def _stage(device: TorchDevice | None) -> Stage | None:
     return None if device is None else (device, device.mark())
 
 
@@ -102,7 +102,7 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
         self._timeout_s = timeout.total_seconds()
         self._name, self._desc = "", ""
         self._closed = False
-        self._stages: dict[Device, Staging] = {}
+        self._stages: dict[TorchDevice, Staging] = {}
         _open_groups.add(self)
 
     # -- what it is ---------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
     async def _do(
         self,
         op: Collective,
-        work: staging.Work,
+        work: staging.StagedWork,
         *,
         sources: Sequence[Block],
         results: Sequence[Block],
@@ -453,9 +453,9 @@ def create(options: Any, _: object = None) -> ProcessGroupSRD:
         mesh = Mesh(None, rank=rank, hosts=[host], leaves=[""])
     else:
         thread = loop_thread()
-        endpoint, watch = thread.submit(listen(host, key=rendezvous.key(), rank=rank)).result()
-        rendezvous.publish(host, endpoint.address[1], leaf=own_leaf(os.environ), watch=watch)
-        joining = partial(join, endpoint, rendezvous.entries(), rank=rank, watch=watch)
+        endpoint = thread.submit(listen(host, key=rendezvous.key())).result()
+        rendezvous.publish(host, endpoint.address[1], leaf=own_leaf(os.environ))
+        joining = partial(join, endpoint, rendezvous.entries(), rank=rank)
         mesh = thread.submit(joining(timeout_s=options.timeout.total_seconds())).result()
     return ProcessGroupSRD(mesh, timeout=options.timeout)
 

@@ -10,13 +10,14 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from srd import Endpoint
+from srd.torch.device import Closable
 from srd.torch.group_error import GroupError
 from srd.torch.memory import Block, Land
 from srd.torch.registered import Registrations
-from srd.torch.transfers import SLOTS, Done, Envelope, In, Link, Out, identity
+from srd.torch.transfers import SLOTS, Done, Envelope, In, Out, RankLink, identity
 
 Body = Callable[["Collective"], Coroutine[Any, Any, None]]
 
@@ -31,7 +32,7 @@ class Collective:
         self._arriving = self._leaving = 0
         self._error: GroupError | None = None
         self._changed: asyncio.Future[None] | None = None
-        self._grants: dict[Link, list[bytes]] = {}
+        self._grants: dict[RankLink, list[bytes]] = {}
 
     def send(self, rank: int, block: Block, *, slot: int = 0, held: bool = False) -> Out:
         """Begin to send a block to a rank. `held`: its pieces follow by `Out.ready`."""
@@ -95,13 +96,6 @@ class Collective:
             self._changed.set_result(None)
 
 
-class Closable(Protocol):
-    """What ends with the group."""
-
-    def close(self) -> None:
-        """End."""
-
-
 class Receive:
     """A receive that was posted: from `rank`, or from any."""
 
@@ -134,7 +128,7 @@ class Mesh:
         self.endpoint, self.rank, self.size, self.hosts = endpoint, rank, len(hosts), hosts
         self.ring = sorted(range(self.size), key=lambda each: (leaves[each], each))
         self.leaf, self.column = leaf_and_column(self.ring, leaves=leaves, rank=rank)
-        self.links: dict[int, Link] = {}
+        self.links: dict[int, RankLink] = {}
         self.error: GroupError | None = None
         self._collectives = 0
         self._queue: deque[tuple[str, float, Body, Done]] = deque()
@@ -247,7 +241,7 @@ class Mesh:
         """End all with the reason that another rank gave, and what this one waits for: it may know more."""
         self.fail(GroupError(reason if " waits for " not in reason else f"{reason}; which waits for {self._awaited}"))
 
-    def on_lost(self, link: Link, error: GroupError, *, is_fatal: bool) -> None:
+    def on_lost(self, link: RankLink, error: GroupError, *, is_fatal: bool) -> None:
         """End what needs a rank that is gone; all, if it did not leave in order."""
         if is_fatal:
             self.fail(error)

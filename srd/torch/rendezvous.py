@@ -17,13 +17,12 @@ from typing import Any, Final
 from srd import Endpoint, EndpointConfig, Peer, Plain, ProtocolConfig, Psk, SrdError
 from srd.torch.group_error import GroupError
 from srd.torch.mesh import Mesh
-from srd.torch.transfers import Link
-from srd.torch.watch import Watch
+from srd.torch.transfers import RankLink
 
 UNRESPONSIVE_AFTER_S: Final = 10.0
 """An interpreter may be held for seconds, by one long operation on integers or an import: the loop's thread cannot
-answer meanwhile. A host that is gone is noticed after this time, a process that was killed earlier (`srd.torch.watch`).
-One that ends in order, also by an exception, closes its group."""
+answer meanwhile. A host that is gone is noticed after this time; a process that was killed after a second, as its host
+answers that the port is closed. One that ends in order, also by an exception, closes its group."""
 KEY_BYTES: Final = 32
 
 
@@ -76,30 +75,24 @@ class Rendezvous:
         found = bytes(self._store.get("srd/key"))
         return b"" if found == b"-" else bytes.fromhex(found.decode())
 
-    def publish(self, host: str, port: int, *, leaf: str, watch: Watch | None) -> None:
-        """Say where this rank listens; `watch`: rank 0's."""
-        entry: dict[str, Any] = {"host": host, "port": port, "leaf": leaf}
-        if watch is not None:
-            entry |= {"watch_port": watch.port, "watch_token": watch.token}
-        self._store.set(f"srd/{self._rank}", json.dumps(entry))
+    def publish(self, host: str, port: int, *, leaf: str) -> None:
+        """Say where this rank listens."""
+        self._store.set(f"srd/{self._rank}", json.dumps({"host": host, "port": port, "leaf": leaf}))
 
     def entries(self) -> list[dict[str, Any]]:
         """Return what all ranks have published; waits for them as long as the store does."""
         return [json.loads(self._store.get(f"srd/{rank}")) for rank in range(self._size)]
 
 
-async def listen(host: str, *, key: bytes, rank: int) -> tuple[Endpoint, Watch | None]:
-    """Open the group's endpoint, and where rank 0 watches the others. Raises GroupError."""
+async def listen(host: str, *, key: bytes) -> Endpoint:
+    """Open the group's endpoint. Raises GroupError."""
     try:
-        watch = Watch(host) if rank == 0 else None
-        return await Endpoint.listen(host, 0, config=config_of(key)), watch
+        return await Endpoint.listen(host, 0, config=config_of(key))
     except (SrdError, OSError) as error:
         raise GroupError(f"{error}; set SRD_HOST to this host's address") from error
 
 
-async def join(
-    endpoint: Endpoint, entries: list[dict[str, Any]], *, rank: int, watch: Watch | None, timeout_s: float
-) -> Mesh:
+async def join(endpoint: Endpoint, entries: list[dict[str, Any]], *, rank: int, timeout_s: float) -> Mesh:
     """Open a peer to each lower rank, accept one from each higher one; return the links. Raises GroupError."""
     hosts = [entry["host"] for entry in entries]
     mesh = Mesh(endpoint, rank=rank, hosts=hosts, leaves=[entry["leaf"] for entry in entries])
@@ -119,7 +112,7 @@ async def join(
         if other not in missing:
             raise GroupError(f"{peer.address[0]}: says it is rank {other}, which is no other rank, or is here already")
         missing.discard(other)
-        mesh.links[other] = Link(peer, rank=other, host=hosts[other], owner=mesh)
+        mesh.links[other] = RankLink(peer, rank=other, host=hosts[other], owner=mesh)
 
     try:
         async with asyncio.timeout(timeout_s):
@@ -129,7 +122,4 @@ async def join(
         raise GroupError(f"{names} did not come within {timeout_s:g} s") from None
     except SrdError as error:
         raise GroupError(f"rank {rank} at {hosts[rank]} cannot join: {error}") from error
-    watch = watch or Watch(hosts[rank], token=entries[0]["watch_token"])
-    mesh.closing.append(watch)
-    watch.begin(mesh, host=hosts[0], port=entries[0]["watch_port"])
     return mesh

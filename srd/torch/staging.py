@@ -19,7 +19,7 @@ import torch
 
 from devmem import Region
 from netns.base.tasks import Tasks
-from srd.torch.device import Device, Event
+from srd.torch.device import DeviceEvent, TorchDevice
 from srd.torch.memory import Block, block_of
 from srd.torch.mesh import Collective, Mesh
 
@@ -29,7 +29,7 @@ SLOTS: Final = 4
 ALIGNMENT: Final = 64
 """More than the longest element."""
 
-Work = Callable[[Collective, Sequence[Block], Sequence[Block]], Coroutine[Any, Any, None]]
+StagedWork = Callable[[Collective, Sequence[Block], Sequence[Block]], Coroutine[Any, Any, None]]
 """A collective of blocks that are sent, and blocks that are received into; equally long, all of them."""
 Part = tuple[int, Any]
 """A place in a slot, and bytes of the device that belong there."""
@@ -38,7 +38,7 @@ Part = tuple[int, Any]
 class Staging:
     """The stage of one group for one device. Used on the loop's thread alone."""
 
-    def __init__(self, mesh: Mesh, device: Device) -> None:
+    def __init__(self, mesh: Mesh, device: TorchDevice) -> None:
         """Raises devmem.CudaError or RegionError when there is no memory that the device can be given."""
         self._mesh, self._device = mesh, device
         region = Region(SLOTS * SLOT_BYTES, name="srd-stage")
@@ -49,7 +49,13 @@ class Staging:
         self._ends = Tasks()
 
     async def run(
-        self, op: Collective, work: Work, *, sources: Sequence[Block], results: Sequence[Block], after: Event
+        self,
+        op: Collective,
+        work: StagedWork,
+        *,
+        sources: Sequence[Block],
+        results: Sequence[Block],
+        after: DeviceEvent,
     ) -> None:
         """Do a collective of blocks of the device's memory, all equally long; `after`: the program is done with them.
 
@@ -86,7 +92,9 @@ class Staging:
         finally:
             self._mesh.stop_waiting = None
 
-    async def _chunk(self, op: Collective, work: Work, *, outs: list[Part], ins: list[Part], after: Event) -> None:
+    async def _chunk(
+        self, op: Collective, work: StagedWork, *, outs: list[Part], ins: list[Part], after: DeviceEvent
+    ) -> None:
         """Do a part of a collective."""
         slot = await self._slots.get()
         sent, received = ([(slot[at : at + part.numel()], part) for at, part in side] for side in (outs, ins))
@@ -115,6 +123,6 @@ def _bytes(block: Block) -> Any:
     return whole.detach().reshape(-1).view(torch.uint8)[at : at + block.length]
 
 
-async def _done(copies: Sequence[Event]) -> None:
+async def _done(copies: Sequence[DeviceEvent]) -> None:
     for copy in copies:
         await asyncio.get_running_loop().run_in_executor(None, copy.synchronize)

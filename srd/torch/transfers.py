@@ -54,7 +54,6 @@ COLLECTIVE, SEND, CONTROL, ENVELOPE = range(4)
 _GRANT: Final = CONTROL << _KIND_SHIFT
 _FAREWELL: Final = _GRANT | 1
 _TAKEN: Final = _GRANT | 2
-_ASK: Final = _GRANT | 3
 _ENVELOPE: Final = ENVELOPE << _KIND_SHIFT
 _HEADER: Final = struct.Struct("!Ii?Q")  # number, tag, whether the content follows, its length
 _GRANTED: Final = struct.Struct("!I?")  # identity, whether it may be one write; a `TARGET` follows, with key 0 for none
@@ -83,7 +82,7 @@ def window_bytes(length: int) -> int:
     return max(length, LEAST_BYTES)
 
 
-class Target(NamedTuple):
+class WriteTarget(NamedTuple):
     """Where the other rank wants a transfer written."""
 
     key: int
@@ -108,13 +107,13 @@ class Out:
         "step_bytes",
     )
 
-    def __init__(self, link: Link, block: Block, *, identity: int, is_eager: bool, done: Done) -> None:
+    def __init__(self, link: RankLink, block: Block, *, identity: int, is_eager: bool, done: Done) -> None:
         self.block, self.identity, self.is_eager = block, identity, is_eager
         self.step_bytes = piece_bytes(block.length)
         self._link, self._done = link, done
         self._left = -(-block.length // self.step_bytes)  # pieces that are not acknowledged
         self._granted = is_eager
-        self._target: Target | None = None
+        self._target: WriteTarget | None = None
         self._ready: list[int] = []  # pieces that wait for the grant
 
     @property
@@ -134,7 +133,7 @@ class Out:
         part = self.block.part(start, min(start + self.step_bytes, self.block.length))
         self._link.post(part, self, target=self._target, offset=start, immediate=self.identity | piece)
 
-    def granted(self, target: Target | None) -> None:
+    def granted(self, target: WriteTarget | None) -> None:
         """Send what waits."""
         self._granted, self._target = True, target
         if not self.block.length:
@@ -191,7 +190,7 @@ class Envelope:
     __slots__ = ("content", "length", "link", "number", "rank", "tag")
 
     def __init__(
-        self, link: Link | None, *, rank: int, tag: int, length: int, content: bytes | None, number: int = 0
+        self, link: RankLink | None, *, rank: int, tag: int, length: int, content: bytes | None, number: int = 0
     ) -> None:
         self.link, self.rank, self.tag = link, rank, tag
         self.number, self.length, self.content = number, length, content
@@ -206,7 +205,7 @@ def _nothing(_: GroupError | None) -> None:
     pass
 
 
-class Owner(Protocol):
+class LinkOwner(Protocol):
     """Who has the links to all other ranks."""
 
     def on_envelope(self, envelope: Envelope) -> None:
@@ -215,17 +214,17 @@ class Owner(Protocol):
     def target(self, block: Block) -> bytes:
         """Return where in registered memory a block lies, as a `TARGET`; empty: it does not."""
 
-    def on_lost(self, link: Link, error: GroupError, *, is_fatal: bool) -> None:
+    def on_lost(self, link: RankLink, error: GroupError, *, is_fatal: bool) -> None:
         """The other rank is gone, or has done what none may: `is_fatal`, if that ends the whole group."""
 
     def on_farewell(self, reason: str) -> None:
         """Another rank has given up."""
 
 
-class Link:
+class RankLink:
     """This rank's end of the transfers to and from another rank."""
 
-    def __init__(self, peer: Peer, *, rank: int, host: str, owner: Owner) -> None:
+    def __init__(self, peer: Peer, *, rank: int, host: str, owner: LinkOwner) -> None:
         self.peer, self.rank, self.host = peer, rank, host
         self.error: GroupError | None = None
         self.sent_bytes = self.copied_bytes = 0
@@ -235,7 +234,7 @@ class Link:
         self._outs: dict[int, Out] = {}
         self._ins: dict[int, In] = {}
         self._early: dict[int, bytes] = {}  # content of pieces that nobody waits for yet
-        self._grants: dict[int, Target | None] = {}  # of transfers that have not begun here
+        self._grants: dict[int, WriteTarget | None] = {}  # of transfers that have not begun here
         self._room = [EAGER_WINDOW_BYTES, EAGER_WINDOW_BYTES]  # of the windows, at the other end
         self._used = [0, 0]  # of the windows, at this end
         self._owed = [0, 0]  # of that: room that is to be given back
@@ -315,7 +314,7 @@ class Link:
             self.post_copy(content, immediate=out.identity)
             out.end(None)
 
-    def post(self, block: Block, out: Out, *, target: Target | None, offset: int, immediate: int) -> None:
+    def post(self, block: Block, out: Out, *, target: WriteTarget | None, offset: int, immediate: int) -> None:
         """Send a part of a transfer from where it lies, or write it to its place in the target."""
         try:
             if target is None:
@@ -342,11 +341,6 @@ class Link:
     def forget_out(self, out: Out) -> None:
         """Note that a transfer has ended."""
         self._outs.pop(out.identity, None)
-
-    def ask(self) -> None:
-        """Have the other end answer, if it lives."""
-        if self.error is None:
-            self.post_copy(b"", immediate=_ASK)
 
     def say_farewell(self, reason: str) -> None:
         """Tell the other rank why this one gives up."""
@@ -517,7 +511,7 @@ class Link:
         for at in range(0, len(content), _GRANTED.size + TARGET.size):
             granted, is_whole = _GRANTED.unpack_from(content, at)
             key, offset = TARGET.unpack_from(content, at + _GRANTED.size)
-            target = Target(key, offset, is_whole) if key else None
+            target = WriteTarget(key, offset, is_whole) if key else None
             if (out := self._outs.get(granted)) is not None:
                 out.granted(target)
             else:

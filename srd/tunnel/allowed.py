@@ -55,7 +55,7 @@ def read_peers(path: Path) -> dict[bytes, tuple[Network, ...]]:
     return found
 
 
-class Admission:
+class AddressPolicy:
     """Decides which addresses a peer may use; see the module."""
 
     def __init__(

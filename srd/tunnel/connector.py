@@ -20,7 +20,7 @@ from srd.io.syscalls import Address
 from srd.names import MAPPED, resolve
 from srd.peer import Peer
 from srd.proto.wire.status import Status
-from srd.tunnel.device import Device
+from srd.tunnel.device import TunnelDevice
 from srd.tunnel.encapsulation import Encapsulation
 from srd.tunnel.errors import TunnelError
 from srd.tunnel.gateway import Gateway, send_control
@@ -59,7 +59,7 @@ class Connector:
         endpoint: Endpoint,
         *,
         target: tuple[str, int, str | None],
-        device: Device,
+        device: TunnelDevice,
         gateway: Gateway,
         routing: NetworkRouting,
         routes: Sequence[Network],

@@ -12,7 +12,7 @@ from srd.tunnel.config import MIN_MTU, TunnelConfig
 from srd.tunnel.errors import InterfaceGoneError
 from srd.tunnel.frames import FRAME_BYTES
 from srd.tunnel.greeting import Address, Network, OwnAddress
-from srd.tunnel.interface import Interface, InterfaceState, Route
+from srd.tunnel.interface import InterfaceState, TunnelInterface, TunnelRoute
 from srd.tunnel.tun import Tun
 
 FIRST_MTU: Final = 1400
@@ -21,7 +21,7 @@ FIRST_MTU: Final = 1400
 _log: Final = logging.getLogger(__name__)
 
 
-class Device:
+class TunnelDevice:
     """A TUN interface with addresses and routes."""
 
     def __init__(
@@ -35,7 +35,7 @@ class Device:
     ) -> None:
         """Make it. `outside`: where the other end is reached, which never leads into the tunnel. Raises TunnelError."""
         self.addresses = addresses
-        self._routes = [Route(each) for each in routes]
+        self._routes = [TunnelRoute(each) for each in routes]
         self._outside = outside
         self._config = config
         self._mtu = config.mtu or FIRST_MTU
@@ -44,10 +44,10 @@ class Device:
         self.is_up = True
         self._watch = asyncio.ensure_future(self._watched())
 
-    def _opened(self, name: str | None) -> tuple[Tun, Interface]:
+    def _opened(self, name: str | None) -> tuple[Tun, TunnelInterface]:
         with ExitStack() as opened:
             tun = opened.enter_context(Tun.open(name, queues=self._config.queues))
-            interface = opened.enter_context(closing(Interface(tun.index)))
+            interface = opened.enter_context(closing(TunnelInterface(tun.index)))
             interface.configure(
                 mtu_bytes=self._mtu, addresses=self.addresses, routes=self._routes, outside=self._outside
             )

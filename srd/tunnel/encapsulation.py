@@ -77,7 +77,7 @@ class Owners(Protocol):
         """Return which peer an inner address belongs to; None: it is nobody's."""
 
 
-class Interface(Protocol):
+class PacketSink(Protocol):
     """What is needed of the gateway."""
 
     def write(self, parts: Sequence[memoryview | bytes]) -> str | None:
@@ -123,7 +123,7 @@ class Encapsulation:
         owners: Owners,
         listener: Hashable | None,
         counters: Counters,
-        interface: Interface,
+        interface: PacketSink,
         on_learned: Callable[[], None],
     ) -> None:
         """Take over the socket; see `listen` and `connect`.
@@ -154,7 +154,7 @@ class Encapsulation:
         *,
         owners: Owners,
         counters: Counters,
-        interface: Interface,
+        interface: PacketSink,
         on_learned: Callable[[], None],
     ) -> Encapsulation:
         """Take datagrams at an address. Raises TunnelError."""
@@ -168,7 +168,7 @@ class Encapsulation:
         *,
         networks: Iterable[Network],
         counters: Counters,
-        interface: Interface,
+        interface: PacketSink,
     ) -> Encapsulation:
         """Exchange datagrams with one address, which `networks` are behind. Raises TunnelError."""
         owners = AllowedAddresses[str]()

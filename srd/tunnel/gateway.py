@@ -21,11 +21,11 @@ from srd.tunnel.config import TunnelConfig
 from srd.tunnel.counters import Counters
 from srd.tunnel.errors import InterfaceGoneError
 from srd.tunnel.frames import CONTROL, FRAME_BYTES, ORDERED, VNET_AT
-from srd.tunnel.member import Member, Outgoing
+from srd.tunnel.member import Member, OutgoingPacket
 from srd.tunnel.packets import InnerPacketError, parse_untrusted
 from srd.tunnel.routing import Routing
 from srd.tunnel.segments import segments
-from srd.tunnel.send_memory import SendMemory
+from srd.tunnel.send_memory import PacketMemory
 from srd.tunnel.tun import MAX_READ_BYTES, Tun, WriteDrop
 
 READ_BYTES: Final = VNET_AT + MAX_READ_BYTES
@@ -39,7 +39,7 @@ PAUSE_S: Final = 0.001
 """Until memory is looked for again."""
 
 
-class Owner(Protocol):
+class GatewayOwner(Protocol):
     """Who opens the peers: a `Listener` or a `Connector`."""
 
     async def run(self) -> None:
@@ -64,7 +64,7 @@ class Gateway:
         on_failure: Callable[[Exception], None],
     ) -> None:
         """Begin to read. `on_failure` is told that the interface is gone, and nothing is read any more."""
-        self.owner: Owner | None = None
+        self.owner: GatewayOwner | None = None
         """Who takes control messages, and is told of members that leave."""
         self.counters = Counters()
         """Of members that have left, and of packets that were dropped before they had a member."""
@@ -73,7 +73,7 @@ class Gateway:
         self._tun = tun
         self._config = config
         self._on_failure = on_failure
-        self._memory = SendMemory()
+        self._memory = PacketMemory()
         self._loop = asyncio.get_running_loop()
         self._seed = os.urandom(SEED_BYTES)
         self._reads = False
@@ -141,10 +141,10 @@ class Gateway:
             if acks.merge(frame, inner):
                 self.counters.acks_merged += 1
                 return member
-            packet = Outgoing(frame, place=None, flow=inner.flow, flags=flags, packets=packets)
+            packet = OutgoingPacket(frame, place=None, flow=inner.flow, flags=flags, packets=packets)
         else:
             place = self._memory.take(len(frame))
-            packet = Outgoing(place.view, place=place, flow=inner.flow, flags=flags, packets=packets)
+            packet = OutgoingPacket(place.view, place=place, flow=inner.flow, flags=flags, packets=packets)
         member.send(packet, now=now)
         return member
 
@@ -182,7 +182,7 @@ class Gateway:
         self.close()
         self._on_failure(error)
 
-    # -- from the peers (`member.Interface`) --------------------------------------------------------------------------
+    # -- from the peers (`member.MemberOwner`) ------------------------------------------------------------------------
 
     def write(self, parts: Sequence[memoryview | bytes]) -> str | None:
         """Give a packet to the kernel; return why it refuses, None: it has taken it."""

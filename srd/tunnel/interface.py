@@ -85,7 +85,7 @@ _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class TunnelRoute:
     """A network to reach through the tunnel."""
 
     destination: Network
@@ -104,7 +104,7 @@ class InterfaceState:
     """Addresses and routes that could not be put back after the interface was down: a line each, with the reason."""
 
 
-class Interface:
+class TunnelInterface:
     """The interface numbered `index`, in the network namespace of the thread that makes this object."""
 
     def __init__(self, index: int) -> None:
@@ -112,7 +112,7 @@ class Interface:
         self.index: Final = index
         self._control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._addresses: tuple[OwnAddress, ...] = ()
-        self._tables: dict[Route, int] = {}
+        self._tables: dict[TunnelRoute, int] = {}
         self._rules: list[dict[str, Any]] = []
 
     def configure(
@@ -120,7 +120,7 @@ class Interface:
         *,
         mtu_bytes: int,
         addresses: Sequence[OwnAddress],
-        routes: Sequence[Route] = (),
+        routes: Sequence[TunnelRoute] = (),
         outside: Sequence[Address] = (),
     ) -> None:
         """Set the MTU, add the addresses and routes, and take the interface up. Takes about 30 ms. Raises TunnelError.
@@ -213,7 +213,7 @@ class Interface:
         with _explained(f"address {address}"):
             netlink.addr("add", index=self.index, address=str(address.ip), prefixlen=length, **options)
 
-    def _add_route(self, netlink: IPRoute, route: Route) -> None:
+    def _add_route(self, netlink: IPRoute, route: TunnelRoute) -> None:
         options: dict[str, Any] = {} if route.metric is None else {"priority": route.metric}
         if route.destination.version == 4:
             options["scope"] = RT_SCOPE_LINK
@@ -257,12 +257,12 @@ class _Detour:
 
     family: socket.AddressFamily
     index: int
-    routes: tuple[Route, ...]
+    routes: tuple[TunnelRoute, ...]
     outside: tuple[Address, ...]
 
     @classmethod
     def find(
-        cls, family: socket.AddressFamily, *, index: int, routes: Sequence[Route], outside: Sequence[Address]
+        cls, family: socket.AddressFamily, *, index: int, routes: Sequence[TunnelRoute], outside: Sequence[Address]
     ) -> Self | None:
         """Return the rules that are needed; None if no route contains an address of `outside`."""
         addresses = tuple(address for address in outside if _FAMILIES[address.version] == family)

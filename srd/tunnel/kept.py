@@ -18,7 +18,7 @@ MAX_AGE_S: Final = 10.0
 """Longer than the pause between two tries in an outage of 10 s. What is older would only be a surprise."""
 
 
-class Packet(NamedTuple):
+class KeptPacket(NamedTuple):
     """One that is kept."""
 
     frame: bytes
@@ -30,7 +30,7 @@ class KeptPackets:
     """The newest TCP packet of each flow."""
 
     def __init__(self) -> None:
-        self._packets: dict[int, Packet] = {}  # by flow, the oldest first
+        self._packets: dict[int, KeptPacket] = {}  # by flow, the oldest first
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class KeptPackets:
         if not inner.is_ordered:
             return 1
         dropped = int(self._forget(inner.flow))
-        self._packets[inner.flow] = Packet(bytes(frame), inner.destination, now)
+        self._packets[inner.flow] = KeptPacket(bytes(frame), inner.destination, now)
         self._bytes += len(frame)
         while len(self._packets) > MAX_FLOWS or self._bytes > MAX_BYTES:
             dropped += self._forget(next(iter(self._packets)))

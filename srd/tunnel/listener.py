@@ -1,7 +1,7 @@
 """The end of a tunnel that others connect to: a star, whose clients each have addresses of their own.
 
 Rules.
-1. A client that is not admitted (`allowed.Admission`) is told why, and its peer is closed.
+1. A client that is not admitted (`allowed.AddressPolicy`) is told why, and its peer is closed.
 2. With a file of peers an address belongs to a key, and the newest session of the key has it.
 3. Without one the first to come has an address, as long as its session is alive: keys may be anybody's, and with a
    shared secret, one certificate for all, or plain text all clients are the same to a listener. So another one that
@@ -22,8 +22,8 @@ from netns.base.tasks import Tasks
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
 from srd.log_limit import RateLimit
-from srd.tunnel.allowed import Admission, AllowedAddresses
-from srd.tunnel.device import Device
+from srd.tunnel.allowed import AddressPolicy, AllowedAddresses
+from srd.tunnel.device import TunnelDevice
 from srd.tunnel.encapsulation import EachAddress, Encapsulation, Owners
 from srd.tunnel.errors import TunnelError
 from srd.tunnel.frames import CONTROL
@@ -54,7 +54,7 @@ class Listener:
         self,
         endpoint: Endpoint,
         *,
-        device: Device,
+        device: TunnelDevice,
         gateway: Gateway,
         routing: NetworkRouting,
         peers: Mapping[bytes, Sequence[Network]] | None,
@@ -62,14 +62,14 @@ class Listener:
     ) -> None:
         """Take who may join. Raises TunnelError.
 
-        `peers`: networks by public key; see `Admission`. `falls_back`: whether packets are taken in plain UDP, too, at
-        the next port.
+        `peers`: networks by public key; see `AddressPolicy`. `falls_back`: whether packets are taken in plain UDP, too,
+        at the next port.
         """
         self._endpoint = endpoint
         self._device = device
         self._gateway = gateway
         self._routing = routing
-        self._admission = Admission(device.addresses, peers=peers)
+        self._admission = AddressPolicy(device.addresses, peers=peers)
         self._newest_wins = peers is not None
         self._newcomers: dict[Member, asyncio.TimerHandle] = {}  # that have not said what they want
         self._waiting: set[Member] = set()  # for an address

@@ -32,7 +32,7 @@ from srd.tunnel.frames import FRAME_BYTES, ORDERED
 from srd.tunnel.order import FlowOrder
 from srd.tunnel.packets import DropReason, InnerPacket, InnerPacketError, parse_untrusted
 from srd.tunnel.rewrite import mark_ce
-from srd.tunnel.send_memory import Place, SendMemory
+from srd.tunnel.send_memory import MemoryPiece, PacketMemory
 
 MERGED_BYTES: Final = 512 << 10
 """Most bytes of one flow in one message: a message costs the interpreter as much as some 20 KiB do."""
@@ -49,12 +49,12 @@ MOST_WINDOWS: Final = 2
 AGE_CHECK_S: Final = 0.1
 
 
-class Outgoing:
+class OutgoingPacket:
     """A packet on its way to a peer."""
 
     __slots__ = ("flags", "flow", "frame", "packets", "place")
 
-    def __init__(self, frame: memoryview, *, place: Place | None, flow: int, flags: int, packets: int) -> None:
+    def __init__(self, frame: memoryview, *, place: MemoryPiece | None, flow: int, flags: int, packets: int) -> None:
         self.frame = frame
         """Frame header, virtio's header, packet."""
         self.place = place
@@ -70,14 +70,14 @@ class Posted:
 
     __slots__ = ("length", "packets", "places")
 
-    def __init__(self, places: list[Place], *, length: int, packets: int) -> None:
+    def __init__(self, places: list[MemoryPiece], *, length: int, packets: int) -> None:
         self.places = places
         """Where it lies: one behind another."""
         self.length = length
         self.packets = packets
 
 
-class Received:
+class LandedMessage:
     """A message whose packets are written one by one; it is released with the last, and kept whole until then."""
 
     __slots__ = ("_held", "_left", "_length", "_message")
@@ -111,7 +111,7 @@ class Landed:
 
     __slots__ = ("message", "parts")
 
-    def __init__(self, parts: Sequence[memoryview | bytes], *, message: Received) -> None:
+    def __init__(self, parts: Sequence[memoryview | bytes], *, message: LandedMessage) -> None:
         self.parts = parts
         """virtio's header and the packet."""
         self.message = message
@@ -126,7 +126,7 @@ class Landed:
         return self.message.let_go()
 
 
-class Interface(Protocol):
+class MemberOwner(Protocol):
     """What a member needs of the gateway."""
 
     def write(self, parts: Sequence[memoryview | bytes]) -> str | None:
@@ -150,8 +150,8 @@ class Member:
         peer: Peer,
         *,
         config: TunnelConfig,
-        memory: SendMemory,
-        interface: Interface,
+        memory: PacketMemory,
+        interface: MemberOwner,
         refusal: Callable[[Member, InnerPacket, memoryview | bytes], str | None],
     ) -> None:
         """`refusal`: see `srd.tunnel.routing.Routing.refusal_untrusted`."""
@@ -168,7 +168,7 @@ class Member:
         self._interface = interface
         self._refusal_untrusted = refusal
         self._loop = asyncio.get_running_loop()
-        self._queue = FairQueue[Outgoing](
+        self._queue = FairQueue[OutgoingPacket](
             limit_bytes=config.queue_bytes,
             limit_packets=config.queue_packets,
             target_s=config.target_s,
@@ -178,7 +178,7 @@ class Member:
             mark=self._mark,
             drop=self._drop,
         )
-        self._next: Outgoing | None = None  # left the queue, and had no room in the message before it
+        self._next: OutgoingPacket | None = None  # left the queue, and had no room in the message before it
         self._sequences: dict[int, int] = {}  # of each flow: of the next packet
         self._posted: dict[int, Posted] = {}  # by request
         self._posted_bytes = 0
@@ -219,7 +219,7 @@ class Member:
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
-    def send(self, packet: Outgoing, *, now: float) -> None:
+    def send(self, packet: OutgoingPacket, *, now: float) -> None:
         """Queue a packet; `pump` sends it."""
         self._queue.push(packet, flow=packet.flow, size_bytes=len(packet.frame), now=now)
 
@@ -248,7 +248,7 @@ class Member:
             return LEAST_AHEAD_BYTES
         return min(max(window_bytes / rtt_s * AHEAD_S, LEAST_AHEAD_BYTES), MOST_AHEAD_BYTES)
 
-    def _number(self, packet: Outgoing) -> None:
+    def _number(self, packet: OutgoingPacket) -> None:
         """Write the frame's header, with the packet's place in its flow if it has an order."""
         flow, sequence = packet.flow, 0
         if packet.flags & ORDERED:
@@ -256,7 +256,7 @@ class Member:
             self._sequences[flow] = (sequence + 1) & 0xFFFFFFFF
         frames.HEADER.pack_into(packet.frame, 0, len(packet.frame) - FRAME_BYTES, flow, sequence, packet.flags)
 
-    def _post_small(self, packet: Outgoing | None, *, now: float) -> None:
+    def _post_small(self, packet: OutgoingPacket | None, *, now: float) -> None:
         """Post one message with this packet and the small ones behind it, as one SRD packet."""
         most_bytes = self.peer.batch_bytes
         room = self._memory.room(most_bytes)
@@ -277,12 +277,12 @@ class Member:
             packet = self._queue.pop(now=now)
         self._post(Posted([self._memory.take(at)], length=at, packets=packets), now=now)
 
-    def _post_large(self, first: Outgoing, *, most_bytes: float, now: float) -> None:
+    def _post_large(self, first: OutgoingPacket, *, most_bytes: float, now: float) -> None:
         """Post one message with this packet and those of its flow that are behind it, in the queue and in memory."""
         most_bytes = min(most_bytes, MERGED_BYTES)
-        places: list[Place] = []
+        places: list[MemoryPiece] = []
         length = packets = 0
-        packet: Outgoing | None = first
+        packet: OutgoingPacket | None = first
         while packet is not None:
             place = packet.place
             is_next = place is not None and (not places or place.address == places[0].address + length)
@@ -354,13 +354,13 @@ class Member:
         if ages:
             self._age_check = self._loop.call_later(AGE_CHECK_S, self._check_ages)
 
-    def _mark(self, packet: Outgoing) -> bool:
+    def _mark(self, packet: OutgoingPacket) -> bool:
         if not mark_ce(packet.frame[FRAME_BYTES:]):
             return False
         self._counters.ce_marked += packet.packets
         return True
 
-    def _drop(self, packet: Outgoing, reason: str = "queue") -> None:
+    def _drop(self, packet: OutgoingPacket, reason: str = "queue") -> None:
         self._counters.dropped[reason] += packet.packets
         if packet.place is not None:
             self._memory.give_back(packet.place)
@@ -406,12 +406,12 @@ class Member:
         self, found: list[tuple[frames.FrameHeader, list[memoryview | bytes]]], message: Message | None, *, length: int
     ) -> None:
         self._counters.rx_messages += 1
-        received = Received(message, length=length, packets=len(found))
+        received = LandedMessage(message, length=length, packets=len(found))
         for header, packet in found:
             self._arrived_untrusted(header, packet, message=received)
 
     def _arrived_untrusted(
-        self, header: frames.FrameHeader, parts: list[memoryview | bytes], *, message: Received
+        self, header: frames.FrameHeader, parts: list[memoryview | bytes], *, message: LandedMessage
     ) -> None:
         """Hand a packet to the kernel, or let it wait."""
         try:
@@ -485,7 +485,7 @@ class Member:
             self._counters.dropped[refusal] += 1
         landed.message.release()
 
-    def _refuse(self, message: Received, reason: str) -> None:
+    def _refuse(self, message: LandedMessage, reason: str) -> None:
         self._counters.dropped[reason] += 1
         message.release()
 

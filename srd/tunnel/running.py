@@ -16,9 +16,9 @@ from srd.listening import listen_at
 from srd.names import resolve
 from srd.proto.trace import Trace
 from srd.tunnel.config import TunnelConfig
-from srd.tunnel.device import Device
+from srd.tunnel.device import TunnelDevice
 from srd.tunnel.errors import InterfaceGoneError, TunnelError
-from srd.tunnel.gateway import Gateway, Owner
+from srd.tunnel.gateway import Gateway, GatewayOwner
 from srd.tunnel.greeting import Address, Network, OwnAddress
 from srd.tunnel.routing import NetworkRouting
 
@@ -27,7 +27,7 @@ PORT: Final = 19880
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TunnelSettings:
     """How an end is to be."""
 
     addresses: Sequence[OwnAddress]
@@ -42,13 +42,13 @@ class Settings:
     """Where packets go over SRD; all others go around it. Empty: all go over SRD."""
 
 
-class Running:
+class RunningTunnel:
     """One end of a tunnel, from its opening to `close`."""
 
-    def __init__(self, endpoint: Endpoint, settings: Settings, *, outside: Sequence[Address]) -> None:
+    def __init__(self, endpoint: Endpoint, settings: TunnelSettings, *, outside: Sequence[Address]) -> None:
         """Make the interface; `outside`: where the other end is reached. Raises TunnelError."""
         self.endpoint = endpoint
-        self.device = Device(
+        self.device = TunnelDevice(
             name=settings.name,
             addresses=settings.addresses,
             routes=settings.routes,
@@ -73,7 +73,7 @@ class Running:
         if not self._failed.done():
             self._failed.set_exception(error)
 
-    async def run(self, owner: Owner) -> None:
+    async def run(self, owner: GatewayOwner) -> None:
         """Carry packets until cancelled. Raises SrdError when that cannot go on."""
         self.gateway.owner = owner
         task = asyncio.ensure_future(owner.run())
@@ -99,8 +99,8 @@ class Running:
 
 @asynccontextmanager
 async def listening(
-    host: str | None, port: int, *, settings: Settings, trace: Trace | None = None
-) -> AsyncIterator[Running]:
+    host: str | None, port: int, *, settings: TunnelSettings, trace: Trace | None = None
+) -> AsyncIterator[RunningTunnel]:
     """Open the end that others connect to, for `Listener`. Raises SrdError."""
     endpoint = await listen_at(host, partial(Endpoint.listen, port=port, config=settings.endpoint, trace=trace))
     async with _running(endpoint, settings, outside=()) as running:
@@ -108,7 +108,9 @@ async def listening(
 
 
 @asynccontextmanager
-async def connecting(host: str, *, settings: Settings, trace: Trace | None = None) -> AsyncIterator[Running]:
+async def connecting(
+    host: str, *, settings: TunnelSettings, trace: Trace | None = None
+) -> AsyncIterator[RunningTunnel]:
     """Open the end that connects, for `Connector`. Raises SrdError."""
     outside = [ipaddress.ip_address(address[0]) for _, address in await resolve(host, port=0, passive=False)]
     endpoint = await Endpoint.open(towards=host, config=settings.endpoint, trace=trace)
@@ -117,9 +119,11 @@ async def connecting(host: str, *, settings: Settings, trace: Trace | None = Non
 
 
 @asynccontextmanager
-async def _running(endpoint: Endpoint, settings: Settings, *, outside: Sequence[Address]) -> AsyncIterator[Running]:
+async def _running(
+    endpoint: Endpoint, settings: TunnelSettings, *, outside: Sequence[Address]
+) -> AsyncIterator[RunningTunnel]:
     try:
-        running = Running(endpoint, settings, outside=outside)
+        running = RunningTunnel(endpoint, settings, outside=outside)
     except BaseException:
         await endpoint.close()
         raise

@@ -16,7 +16,7 @@ CHUNKS: Final = 64
 """64 MiB at most: two of the default receive windows of the other end. Chunks that are never filled take no memory."""
 
 
-class Place:
+class MemoryPiece:
     """A piece of the memory that is in use."""
 
     __slots__ = ("address", "chunk", "view")
@@ -28,7 +28,7 @@ class Place:
         self.view = view
 
 
-class SendMemory:
+class PacketMemory:
     """Chunks of memory; see the module."""
 
     def __init__(self, *, chunk_bytes: int = CHUNK_BYTES, chunks: int = CHUNKS) -> None:
@@ -49,14 +49,16 @@ class SendMemory:
         start = self._current * self._chunk_bytes + self._at
         return self._whole[start : start + size_bytes]
 
-    def take(self, size_bytes: int) -> Place:
+    def take(self, size_bytes: int) -> MemoryPiece:
         """Take the first bytes of what `room` has returned just now; often they follow what was taken before."""
         start = self._current * self._chunk_bytes + self._at
         self._at += size_bytes
         self._used[self._current] += 1
-        return Place(self._current, address=self._region.address + start, view=self._whole[start : start + size_bytes])
+        return MemoryPiece(
+            self._current, address=self._region.address + start, view=self._whole[start : start + size_bytes]
+        )
 
-    def give_back(self, place: Place) -> None:
+    def give_back(self, place: MemoryPiece) -> None:
         """Free a piece."""
         chunk = place.chunk
         self._used[chunk] -= 1

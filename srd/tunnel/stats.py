@@ -16,7 +16,7 @@ from typing import Any, Final
 from netns.base.addresses import host_port_text
 from srd.errors import SrdError
 from srd.metrics.snapshot import Family
-from srd.tunnel.running import Running
+from srd.tunnel.running import RunningTunnel
 
 PREFIX: Final = "open-srd-tunnel/"
 SOCKETS: Final = Path("/proc/net/unix")
@@ -53,7 +53,7 @@ _GAUGES: Final = frozenset({"ena_srd_mode", "ena_srd_resource_utilization", "pee
 
 
 @asynccontextmanager
-async def serving_stats(tunnel: Running) -> AsyncIterator[None]:
+async def serving_stats(tunnel: RunningTunnel) -> AsyncIterator[None]:
     """Answer each connection with a report, until the end of the block. Raises SrdError."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -75,7 +75,7 @@ async def serving_stats(tunnel: Running) -> AsyncIterator[None]:
         server.close()
 
 
-def report(tunnel: Running) -> dict[str, object]:
+def report(tunnel: RunningTunnel) -> dict[str, object]:
     """Return the counters of a tunnel and of each of its peers."""
     gateway, encapsulation = tunnel.gateway, tunnel.routing.encapsulation
     totals = gateway.totals()

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from netns.base.build import BUILD
 from netns.base.options import LEGEND, Duration, HostPort, Rate, Size
 from srd.cli import GROUP, _loaded
-from srd.cli.security import Target
+from srd.cli.security import TargetAddress
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = (ROOT / "docs/commands.md").read_text()
@@ -128,9 +128,9 @@ def test_targets__have_a_default_port_and_a_fingerprint_where_a_key_is() -> None
     seen = set()
     for name, command in commands().items():
         for each in command.params:
-            if isinstance(each.type, HostPort | Target):
+            if isinstance(each.type, HostPort | TargetAddress):
                 seen.add(name)
-                is_secure = isinstance(each.type, Target)
+                is_secure = isinstance(each.type, TargetAddress)
                 rest = (None,) if is_secure else ()
                 host, port, *_ = each.type.convert("192.0.2.1", each, None)
                 assert host == "192.0.2.1"

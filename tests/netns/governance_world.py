@@ -7,20 +7,20 @@ from typing import Any
 
 from netns.governance import Settings, State, apply, cycle
 from netns.governance.apply import gone
-from netns.governance.cycle import Outcome
+from netns.governance.cycle import CycleOutcome
 from netns.governance.model import (
     Admission,
     ClusterQueue,
     Cohort,
-    Condition,
-    Flavor,
-    Group,
     LocalQueue,
     PodSet,
     PodSetAdmission,
     Preemption,
     Quota,
+    ResourceFlavor,
+    ResourceGroup,
     Workload,
+    WorkloadCondition,
 )
 from netns.governance.room import Room
 
@@ -28,10 +28,10 @@ CPU = ("f", "cpu")
 FAIR = Settings(fair_sharing=("LessThanOrEqualToFinalShare", "LessThanInitialShare"))
 
 
-def group(**flavors: Quota | int) -> Group:
+def group(**flavors: Quota | int) -> ResourceGroup:
     """One resource, `cpu`, with a quota a flavor."""
     quotas = {name: quota if isinstance(quota, Quota) else Quota(quota) for name, quota in flavors.items()}
-    return Group(("cpu",), tuple((name, {"cpu": quota}) for name, quota in quotas.items()))
+    return ResourceGroup(("cpu",), tuple((name, {"cpu": quota}) for name, quota in quotas.items()))
 
 
 def queue(name: str, quota: Quota | int = 10, cohort: str | None = "all", **more: Any) -> ClusterQueue:
@@ -43,14 +43,14 @@ def world(
     *queues: ClusterQueue,
     settings: Settings | None = None,
     cohorts: Iterable[Cohort] = (),
-    flavors: Iterable[Flavor] | None = None,
+    flavors: Iterable[ResourceFlavor] | None = None,
     rooms: Mapping[str, Room] | None = None,
 ) -> State:
     """A state with a local queue `n/QUEUE` for each queue."""
     names = dict.fromkeys(name for each in queues for part in each.groups for name, _ in part.flavors)
     return State(
         settings or Settings(),
-        flavors=[Flavor(name) for name in names] if flavors is None else flavors,
+        flavors=[ResourceFlavor(name) for name in names] if flavors is None else flavors,
         queues=queues,
         cohorts=cohorts,
         local_queues=[LocalQueue(f"n/{each.name}", each.name) for each in queues],
@@ -72,12 +72,12 @@ def runs(
     """Submit a workload that holds quota since a time."""
     workload = Workload(f"n/{name}", queue=f"n/{at}", podsets=(PodSet("main", 1, {"cpu": used}),), uid=name, **more)
     workload.admission = Admission(at, (PodSetAdmission("main", 1, {"cpu": flavor}, {"cpu": used}),))
-    workload.conditions["QuotaReserved"] = Condition(status=True, at=since)
+    workload.conditions["QuotaReserved"] = WorkloadCondition(status=True, at=since)
     state.submit(workload, now=since)
     return workload
 
 
-def once(state: State, now: float = 1.0) -> Outcome:
+def once(state: State, now: float = 1.0) -> CycleOutcome:
     """Run one cycle, and apply it."""
     outcome = cycle(state, now=now)
     apply(state, outcome, now=now)
@@ -97,21 +97,21 @@ def settle(state: State, *, now: float = 1.0, cycles: int = 60) -> bool:
     return False
 
 
-def _may_go_on(state: State, outcome: Outcome) -> bool:
+def _may_go_on(state: State, outcome: CycleOutcome) -> bool:
     """Whether a head was parked, so that there is another one, or quota that was booked for it is free for others."""
     waiting, lines = {each.workload for each in outcome.waiting}, state.lines.values()
     return any(line.active for line in lines) and any(waiting & line.parked.keys() for line in lines)
 
 
-def admitted(outcome: Outcome) -> list[str]:
+def admitted(outcome: CycleOutcome) -> list[str]:
     return [each.workload.removeprefix("n/") for each in outcome.admitted]
 
 
-def preempted(outcome: Outcome) -> dict[str, str]:
+def preempted(outcome: CycleOutcome) -> dict[str, str]:
     return {each.workload.removeprefix("n/"): each.reason for each in outcome.preempted}
 
 
-def reasons(outcome: Outcome) -> dict[str, str]:
+def reasons(outcome: CycleOutcome) -> dict[str, str]:
     return {each.workload.removeprefix("n/"): each.reason for each in outcome.waiting}
 
 

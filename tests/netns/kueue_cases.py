@@ -15,16 +15,16 @@ from typing import Any
 from netns.inventory.nodes import HOSTNAME_LABEL, Node, Taint
 from netns.placement.model import (
     Affinity,
-    Assignment,
     DomainAssignment,
     Expression,
-    Flavor,
+    PlacementRequest,
     Profile,
     Replacement,
-    Request,
     Slice,
     Term,
     Toleration,
+    TopologyAssignment,
+    TopologyFlavor,
     Unplaceable,
     Usage,
 )
@@ -89,13 +89,13 @@ def _usage(each: Json) -> Usage:
     )
 
 
-def requests(case: Json) -> list[Request]:
+def requests(case: Json) -> list[PlacementRequest]:
     return [_request(each) for each in case["podsets"]]
 
 
-def _request(each: Json) -> Request:
+def _request(each: Json) -> PlacementRequest:
     topology = each["topology"]
-    return Request(
+    return PlacementRequest(
         name=each["name"],
         count=each["count"],
         requests=each["requests"],
@@ -154,15 +154,15 @@ def replacement(case: Json) -> Replacement | None:
     )
 
 
-def assignment(each: Json) -> Assignment:
-    return Assignment(
+def assignment(each: Json) -> TopologyAssignment:
+    return TopologyAssignment(
         tuple(each["levels"]),
         tuple(DomainAssignment(tuple(domain["values"]), domain["count"]) for domain in each["domains"]),
     )
 
 
-def flavor(case: Json) -> Flavor:
-    return Flavor(node_labels=case["flavor_node_labels"])
+def flavor(case: Json) -> TopologyFlavor:
+    return TopologyFlavor(node_labels=case["flavor_node_labels"])
 
 
 def facts(found: Unplaceable, expected: Json) -> dict[str, Any]:

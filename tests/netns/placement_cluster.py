@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import strategies as st
 
 from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node
-from netns.placement.model import Assignment, Request, Slice, Unplaceable, Usage
+from netns.placement.model import PlacementRequest, Slice, TopologyAssignment, Unplaceable, Usage
 
 BLOCK = "example.com/block"
 RACK = "example.com/rack"
@@ -20,9 +20,9 @@ def node(path: str, **room: int) -> Node:
     return Node(host, labels={BLOCK: block, RACK: rack, HOSTNAME_LABEL: host}, allocatable={PODS: 10, **room})
 
 
-def counts(found: Assignment | Unplaceable) -> dict[str, int]:
+def counts(found: TopologyAssignment | Unplaceable) -> dict[str, int]:
     """Pods by host, of an assignment."""
-    assert isinstance(found, Assignment), str(found)
+    assert isinstance(found, TopologyAssignment), str(found)
     return {domain.values[-1]: domain.count for domain in found.domains}
 
 
@@ -39,7 +39,7 @@ def clusters(draw: st.DrawFn) -> list[Node]:
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> Request:
+def requests(draw: st.DrawFn) -> PlacementRequest:
     """Any of the modes, at any level, with up to two layers of slices."""
     mode = draw(st.sampled_from(["required", "preferred", "unconstrained", "implied", "slice_only"]))
     level = draw(st.integers(0, 2))
@@ -53,7 +53,7 @@ def requests(draw: st.DrawFn) -> Request:
             inner = draw(st.integers(first + 1, 2))
             slices += (Slice(LEVELS[inner], draw(st.sampled_from([s for s in (1, 2, 3, 4) if size % s == 0]))),)
         count = size * draw(st.integers(1, 4))
-    return Request(
+    return PlacementRequest(
         count=count,
         requests={"cpu": draw(st.integers(1, 2))},
         mode=mode,  # type: ignore[arg-type]  # sampled from the modes

@@ -10,7 +10,7 @@ import pytest
 
 from netns.backends.kernel.netlink import add_namespace, delete_namespace
 from netns.lab.operations import AddNamespace, DeleteNamespace
-from netns.processes import Process, end, processes_in
+from netns.processes import ProcessIdentity, end, processes_in
 from tests.netns.conftest import unique_name
 
 
@@ -19,27 +19,27 @@ def spawn(*arguments: str) -> subprocess.Popen[str]:
 
 
 def test_process__identity_of_the_caller() -> None:
-    me = Process.of(os.getpid())
+    me = ProcessIdentity.of(os.getpid())
     assert me is not None
     assert me.alive
     assert me.command
-    assert Process(**me.to_dict()) == me
+    assert ProcessIdentity(**me.to_dict()) == me
 
 
 def test_process__reused_pid_is_another_process() -> None:
-    me = Process.of(os.getpid())
+    me = ProcessIdentity.of(os.getpid())
     assert me is not None
-    assert not Process(me.pid, me.started_at_ticks + 1).alive
+    assert not ProcessIdentity(me.pid, me.started_at_ticks + 1).alive
 
 
 def test_process__gone() -> None:
     child = spawn("pass")
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert Process.of(child.pid) is None, "nor is a zombie one"
+    assert ProcessIdentity.of(child.pid) is None, "nor is a zombie one"
     child.wait()
     child.communicate()
-    assert Process.of(child.pid) is None
-    assert Process(child.pid, 1).command == ""
+    assert ProcessIdentity.of(child.pid) is None
+    assert ProcessIdentity(child.pid, 1).command == ""
 
 
 @pytest.mark.parametrize(("program", "status"), [("", -15), ("signal.signal(signal.SIGTERM, signal.SIG_IGN); ", -9)])
@@ -48,17 +48,17 @@ def test_end__sigterm_then_sigkill(program: str, status: int) -> None:
     with child:
         assert child.stdout is not None
         child.stdout.readline()
-        process = Process.of(child.pid)
+        process = ProcessIdentity.of(child.pid)
         assert process is not None
-        end([process, Process(process.pid, process.started_at_ticks + 1)])
+        end([process, ProcessIdentity(process.pid, process.started_at_ticks + 1)])
         assert not process.alive
         assert child.wait() == status
 
 
 def test_end__leaves_other_processes_alone() -> None:
-    me = Process.of(os.getpid())
+    me = ProcessIdentity.of(os.getpid())
     assert me is not None
-    end([Process(me.pid, me.started_at_ticks - 1), Process(2**22 - 1, 1)])
+    end([ProcessIdentity(me.pid, me.started_at_ticks - 1), ProcessIdentity(2**22 - 1, 1)])
 
 
 @pytest.mark.root

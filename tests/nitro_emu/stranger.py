@@ -22,7 +22,7 @@ from typing import Any, Final
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from netns.base.output import emit
-from scripts.harness.forge import Forge
+from scripts.harness.forge import PacketForge
 from scripts.harness.rogue import RogueInitiator, RoguePeer
 from srd.proto.base.errors import PacketError
 from srd.proto.base.security import SecurityMode
@@ -91,7 +91,7 @@ class Frames:
     def __init__(self, captured: Sequence[bytes], *, seed: int) -> None:
         self.rng = Random(seed)
         self._captured = captured
-        self._forge = Forge(self.rng, peers=[], captured=captured)
+        self._forge = PacketForge(self.rng, peers=[], captured=captured)
         self._hellos = [packet for packet in captured if packet[1] == PacketType.HELLO]
 
     def packet(self) -> bytes:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from nitro_emu.card.control import CardControlServer, ask
-from nitro_emu.card.control_calls import Calls
+from nitro_emu.card.control_calls import ControlCalls
 from nitro_emu.card.control_gate import Caller, Gate
 from nitro_emu.card.metrics import metrics_text
 from nitro_emu.cli import COMMANDS
@@ -99,7 +99,7 @@ async def test_no_answer_has_it(tmp_path: Path, caplog: pytest.LogCaptureFixture
     card = SecretCard(tmp_path)
     try:
         with AuditLog(tmp_path / "audit.log") as audit:
-            calls = Calls(card, log=ring, audit=audit, image="ab" * 48).answers
+            calls = ControlCalls(card, log=ring, audit=audit, image="ab" * 48).answers
             caller = Caller(principal=Principal.ROOT, uid=0, pid=1)
             answered = set()
             for request in requests():

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from scripts import check_benches
-from scripts.benches.case import Case, Request
+from scripts.benches.case import Case, CaseOptions
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.registry import CASES
 from scripts.harness.errors import BenchError
@@ -22,7 +22,7 @@ WANTED = (Wanted("used_fraction", ">=", 0.9), Wanted("lost", "<=", 0))
 def case_of(monkeypatch: pytest.MonkeyPatch, name: str, figures: Callable[[int], dict[str, float]]) -> None:
     """Put another measurement in a case's place."""
 
-    def rounds(request: Request) -> Iterator[Round]:
+    def rounds(request: CaseOptions) -> Iterator[Round]:
         assert request.seed is not None
         yield Round(request.seed, figures(request.seed))
 

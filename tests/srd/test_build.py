@@ -18,11 +18,11 @@ from tests.patience import PATIENCE_S
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAM = """
 import sys
-from scripts.benches.case import Request
+from scripts.benches.case import CaseOptions
 from scripts.benches.registry import CASES
 from netns.base.build import BUILD
 print(BUILD, file=sys.stderr)
-for measured in CASES[sys.argv[1]].measure(Request(seed=7, seconds=0.1)):
+for measured in CASES[sys.argv[1]].measure(CaseOptions(seed=7, seconds=0.1)):
     print(measured)
 """
 

@@ -23,7 +23,7 @@ from srd.errors import SrdError, UsageError
 from srd.io.socket import open_socket
 from srd.io.syscalls import Address
 from srd.proto.events import Completion, Event, MessageAborted, MessageReceived, PeerEnded, PeerOpened, WriteReceived
-from srd.proto.memory import Inbox
+from srd.proto.memory import Destinations
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
@@ -42,7 +42,7 @@ class Owner:
         self,
         *,
         config: EndpointConfig = SMALL,
-        inbox: Inbox | None = None,
+        destinations: Destinations | None = None,
     ) -> None:
         self.events: list[Event] = []
         self.registry = Registry()
@@ -54,7 +54,7 @@ class Owner:
             family=socket.AF_INET,
             accepting=True,
             memory=self.registry,
-            inbox=inbox,
+            destinations=destinations,
             on_event=self._on_event,
             on_failure=pytest.fail,
         )

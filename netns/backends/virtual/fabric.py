@@ -28,7 +28,7 @@ from netns.backends.virtual.event_queue import Action, EventQueue
 from netns.backends.virtual.forwarding import Forwarding
 from netns.backends.virtual.lossless.egress_port import EgressPort
 from netns.backends.virtual.lossless.profile import SwitchProfile
-from netns.backends.virtual.lossless.switch import Switch
+from netns.backends.virtual.lossless.switch import BufferedSwitch
 from netns.backends.virtual.lossless.watchdog import Watchdog
 from netns.backends.virtual.virtual_link import HostArrivals, Packet, PacketEvent, PacketFlow, VirtualLink
 from netns.errors import BackendError
@@ -63,7 +63,7 @@ class VirtualFabric:
         of its switch have together. Raises BackendError if a buffer is too small, ShapeError if a link has no rate.
         """
         self.topology = topology
-        self.switches: dict[str, Switch] = {}
+        self.switches: dict[str, BufferedSwitch] = {}
         """By name; empty without `switches`."""
         self.watchdog: Watchdog | None = None
         self._profile = switches
@@ -72,7 +72,7 @@ class VirtualFabric:
         self._events.remaining = self._deliver
         self._forwarding = Forwarding(topology)
         self._filled: list[HostArrivals] = []
-        self._inboxes = {host: HostArrivals(self._filled) for host in topology.hosts}
+        self._arrivals = {host: HostArrivals(self._filled) for host in topology.hosts}
         self._flows: dict[tuple[str, int, str, int], PacketFlow] = {}
         self._max_length_bytes = topology.mtu + ETHERNET_HEADER_BYTES
         self._sent = 0
@@ -110,7 +110,7 @@ class VirtualFabric:
         for switch in self.topology.switches:
             others = [link.other(switch.name) for link in self.topology.links_of[switch.name]]
             links = [(ports[other, switch.name], ports[switch.name, other]) for other in others]
-            self.switches[switch.name] = Switch(
+            self.switches[switch.name] = BufferedSwitch(
                 switch.name, links=links, profile=profile, frame_bytes=frame_bytes, events=self._events
             )
         if profile.watchdog is not None:
@@ -152,17 +152,17 @@ class VirtualFabric:
     def attach(self, host: str, receive: Receive) -> None:
         """Attach the simulated host at a host. Raises BackendError if there is one."""
         self.topology.switch_of(host)
-        inbox = self._inboxes[host]
-        if inbox.receive is not None:
+        arrivals = self._arrivals[host]
+        if arrivals.receive is not None:
             raise BackendError(f"host {host}: has a simulated host already; attach one for all sockets")
-        inbox.receive = receive
+        arrivals.receive = receive
 
     def flow(self, source: str, *, source_port: int, destination: str, destination_port: int) -> PacketFlow:
         """The flow with this 4-tuple, for `send`. Raises TopologyError if an address belongs to no host."""
         key = (source, source_port, destination, destination_port)
         flow = self._flows.get(key)
         if flow is None:
-            flow = self._flows[key] = PacketFlow(*key, inbox=self._inboxes[self._forwarding.host_of(destination)])
+            flow = self._flows[key] = PacketFlow(*key, arrivals=self._arrivals[self._forwarding.host_of(destination)])
             self._route(flow)
         return flow
 
@@ -175,7 +175,7 @@ class VirtualFabric:
             destination_port=flow.destination_port,
         )
         flow.links = tuple(self._links[ends] for ends in pairwise(route))
-        if route[-1] not in self._inboxes:
+        if route[-1] not in self._arrivals:
             flow.links = (*flow.links, self._expired)
 
     def send(self, flow: PacketFlow, *, length_bytes: int, content: Any) -> None:
@@ -289,9 +289,9 @@ class VirtualFabric:
         if not self._filled:
             return
         filled = self._filled[:]
-        self._filled.clear()  # in place: the inboxes refer to this list
-        for inbox in filled:
-            inbox.deliver(now_ns)
+        self._filled.clear()  # in place: the arrivals refer to this list
+        for arrivals in filled:
+            arrivals.deliver(now_ns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -68,8 +68,8 @@ class PacketFlow:
     destination: str
     destination_port: int
     links: tuple[VirtualLink, ...] = ()
-    inbox: HostArrivals = field(default_factory=lambda: HostArrivals([]))
-    """Where its packets are collected on arrival: the inbox of the destination host."""
+    arrivals: HostArrivals = field(default_factory=lambda: HostArrivals([]))
+    """Where its packets are collected on arrival, at the destination host."""
     priority: int = 0
     """The class (802.1p) of its packets: only switches with a shared buffer heed it (lossless/)."""
 
@@ -271,7 +271,7 @@ class VirtualLink:
             self._events.at(next_at_ns, self._depart)
 
     def _pass_on(self, packet: Packet, now_ns: int) -> None:
-        """Forward a packet at the far end to the next virtual link or the destination's inbox."""
+        """Forward a packet at the far end to the next virtual link or the destination's arrivals."""
         self.packets += 1
         self.bytes += packet.length_bytes
         self.left_at_ns = now_ns
@@ -282,7 +282,7 @@ class VirtualLink:
         if hop < len(links):
             links[hop].transmit(packet, now_ns)
         else:
-            packet.flow.inbox.receive_packet(packet)
+            packet.flow.arrivals.receive_packet(packet)
 
     def _observed_enqueue(self, netem: Netem[Packet], packet: Packet, now_ns: int) -> int | None:
         lost = netem.dropped

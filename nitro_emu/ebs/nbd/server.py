@@ -11,7 +11,7 @@ from netns.base.addresses import host_port_text
 from netns.base.unix_sockets import listen
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.front import Front
-from nitro_emu.ebs.nbd.session import Session
+from nitro_emu.ebs.nbd.session import NbdSession
 
 MAX_CLIENTS: Final = 64
 """Connected at a time; fio opens one a job, and nbdcopy four."""
@@ -19,7 +19,7 @@ MAX_CLIENTS: Final = 64
 _log: Final = logging.getLogger(__name__)
 
 
-class Server:
+class NbdServer:
     """Serves one volume to any number of clients until it is closed."""
 
     def __init__(self, front: Front, *, name: str) -> None:
@@ -27,7 +27,7 @@ class Server:
         self._name = name
         self._servers: list[asyncio.Server] = []
         self._paths: list[Path] = []
-        self._sessions = set[Session]()
+        self._sessions = set[NbdSession]()
         self._has_none = asyncio.Event()
         self._has_none.set()
 
@@ -75,10 +75,10 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _session(self) -> Session:
-        return Session(self._front, name=self._name, on_made=self._made, on_end=self._ended)
+    def _session(self) -> NbdSession:
+        return NbdSession(self._front, name=self._name, on_made=self._made, on_end=self._ended)
 
-    def _made(self, session: Session) -> bool:
+    def _made(self, session: NbdSession) -> bool:
         if len(self._sessions) >= MAX_CLIENTS:
             _log.warning("%d NBD clients are connected, which is the limit; one more is sent away", MAX_CLIENTS)
             return False
@@ -86,7 +86,7 @@ class Server:
         self._has_none.clear()
         return True
 
-    def _ended(self, session: Session) -> None:
+    def _ended(self, session: NbdSession) -> None:
         self._sessions.discard(session)
         if not self._sessions:
             self._has_none.set()

@@ -15,11 +15,11 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Final, cast
 
 from netns.base.tasks import Tasks
-from nitro_emu.ebs.device import Extent
+from nitro_emu.ebs.device import BlockExtent
 from nitro_emu.ebs.errors import DeviceError
 from nitro_emu.ebs.front import Answer, Front
 from nitro_emu.ebs.nbd.intake import Intake
-from nitro_emu.ebs.nbd.negotiation import Negotiation, Outcome
+from nitro_emu.ebs.nbd.negotiation import AfterOption, Negotiation
 from nitro_emu.ebs.nbd.wire import (
     ALLOWED_FLAGS,
     CLIENT_FLAGS,
@@ -32,7 +32,7 @@ from nitro_emu.ebs.nbd.wire import (
     OPTION,
     REQUEST,
     Flag,
-    Kind,
+    NbdCommand,
     NbdError,
     WireRequest,
     data_chunk,
@@ -43,7 +43,7 @@ from nitro_emu.ebs.nbd.wire import (
     simple_reply,
     status_chunk,
 )
-from nitro_emu.ebs.request import Command, Request
+from nitro_emu.ebs.request import BlockOperation, VolumeRequest
 
 NEGOTIATION_S: Final = 10.0
 """How long a client may take to negotiate; those of others need milliseconds."""
@@ -57,23 +57,23 @@ MAX_OPEN_BYTES: Final = 2 * MAX_PAYLOAD_BYTES
 """Of the requests that are open."""
 
 _COMMANDS: Final = {
-    Kind.READ: Command.READ,
-    Kind.WRITE: Command.WRITE,
-    Kind.FLUSH: Command.FLUSH,
-    Kind.TRIM: Command.TRIM,
-    Kind.WRITE_ZEROES: Command.WRITE_ZEROES,
-    Kind.BLOCK_STATUS: Command.EXTENTS,
+    NbdCommand.READ: BlockOperation.READ,
+    NbdCommand.WRITE: BlockOperation.WRITE,
+    NbdCommand.FLUSH: BlockOperation.FLUSH,
+    NbdCommand.TRIM: BlockOperation.TRIM,
+    NbdCommand.WRITE_ZEROES: BlockOperation.WRITE_ZEROES,
+    NbdCommand.BLOCK_STATUS: BlockOperation.EXTENTS,
 }
 Part = bytes | bytearray
 """Of what a client sends."""
 _log: Final = logging.getLogger(__name__)
 
 
-class Session(asyncio.BufferedProtocol):
+class NbdSession(asyncio.BufferedProtocol):
     """A connected client, as asyncio has it: a protocol."""
 
     def __init__(
-        self, front: Front, *, name: str, on_made: Callable[[Session], bool], on_end: Callable[[Session], None]
+        self, front: Front, *, name: str, on_made: Callable[[NbdSession], bool], on_end: Callable[[NbdSession], None]
     ) -> None:
         """`on_made`: returns whether the client may stay; `on_end`: it has gone, and its requests have ended."""
         self._front = front
@@ -182,9 +182,9 @@ class Session(asyncio.BufferedProtocol):
         self._timer.cancel()
         while True:
             asked = request_untrusted((yield REQUEST.size))
-            if asked.kind is Kind.DISC:
+            if asked.kind is NbdCommand.DISC:
                 return
-            size_bytes = asked.length_bytes if asked.kind in {Kind.READ, Kind.WRITE} else 0
+            size_bytes = asked.length_bytes if asked.kind in {NbdCommand.READ, NbdCommand.WRITE} else 0
             self._coming_bytes = min(size_bytes, MAX_PAYLOAD_BYTES)
             data = yield (size_bytes if asked.has_payload else 0)
             self._coming_bytes = 0
@@ -203,8 +203,8 @@ class Session(asyncio.BufferedProtocol):
             option, length = option_untrusted((yield OPTION.size))
             answer, outcome = self._agreed.answer_untrusted(option, bytes((yield length)))
             self._transport.write(answer)
-            if outcome is not Outcome.MORE:
-                return outcome is Outcome.TRANSMISSION
+            if outcome is not AfterOption.MORE:
+                return outcome is AfterOption.TRANSMISSION
         raise NbdError(f"more than {MAX_OPTIONS} options")
 
     # -- requests ---------------------------------------------------------------------------------------------------
@@ -247,20 +247,20 @@ class Session(asyncio.BufferedProtocol):
         if parts:
             self._transport.writelines(parts)
 
-    def _request_untrusted(self, asked: WireRequest) -> Request:
+    def _request_untrusted(self, asked: WireRequest) -> VolumeRequest:
         """Return a request whose bounds are right. Raises DeviceError, which the client is told."""
         if asked.kind is None or asked.flags & ~int(ALLOWED_FLAGS[asked.kind]):
             raise DeviceError(errno.EINVAL, "this command, or one of its flags, is not served")
-        if asked.kind is Kind.READ and asked.length_bytes > MAX_PAYLOAD_BYTES:
+        if asked.kind is NbdCommand.READ and asked.length_bytes > MAX_PAYLOAD_BYTES:
             raise DeviceError(errno.EINVAL, f"a read has at most {MAX_PAYLOAD_BYTES} bytes")
-        if asked.kind is Kind.BLOCK_STATUS and not (self._agreed.has_context and asked.length_bytes):
+        if asked.kind is NbdCommand.BLOCK_STATUS and not (self._agreed.has_context and asked.length_bytes):
             raise DeviceError(errno.EINVAL, "block status needs base:allocation, and a length")
-        if asked.kind is Kind.FLUSH:
-            return Request(command=Command.FLUSH)
+        if asked.kind is NbdCommand.FLUSH:
+            return VolumeRequest(command=BlockOperation.FLUSH)
         if asked.offset + asked.length_bytes > self._front.size_bytes:
-            beyond = errno.ENOSPC if asked.kind in {Kind.WRITE, Kind.WRITE_ZEROES} else errno.EINVAL
+            beyond = errno.ENOSPC if asked.kind in {NbdCommand.WRITE, NbdCommand.WRITE_ZEROES} else errno.EINVAL
             raise DeviceError(beyond, f"the volume ends at {self._front.size_bytes}")
-        return Request(
+        return VolumeRequest(
             command=_COMMANDS[asked.kind],
             offset=asked.offset,
             length_bytes=asked.length_bytes,
@@ -269,26 +269,26 @@ class Session(asyncio.BufferedProtocol):
         )
 
     def _parts(self, asked: WireRequest, answer: Answer) -> list[bytes | memoryview]:
-        if asked.kind is Kind.READ:
+        if asked.kind is NbdCommand.READ:
             assert isinstance(answer, memoryview)  # noqa: S101 - as Front.carry_out says
             if not self._agreed.is_structured:
                 return [simple_reply(asked.cookie), answer]
             if not answer:
                 return [done_chunk(asked.cookie)]  # a chunk of data has at least one byte
             return [data_chunk(asked.cookie, offset=asked.offset, length_bytes=len(answer)), answer]
-        if asked.kind is Kind.BLOCK_STATUS:
+        if asked.kind is NbdCommand.BLOCK_STATUS:
             assert isinstance(answer, list)  # noqa: S101 - likewise
             return [status_chunk(asked.cookie, _told(answer, only_one=bool(asked.flags & Flag.REQ_ONE)))]
         return [simple_reply(asked.cookie)]
 
     def _failure(self, asked: WireRequest, *, errno_value: int, text: str) -> list[bytes | memoryview]:
         error = errno_value if errno_value in ERRORS else errno.EIO
-        if self._agreed.is_structured and asked.kind in {Kind.READ, Kind.BLOCK_STATUS}:
+        if self._agreed.is_structured and asked.kind in {NbdCommand.READ, NbdCommand.BLOCK_STATUS}:
             return [error_chunk(asked.cookie, error=error, text=text)]
         return [simple_reply(asked.cookie, error=error)]
 
 
-def _told(extents: list[Extent], *, only_one: bool) -> list[Extent]:
+def _told(extents: list[BlockExtent], *, only_one: bool) -> list[BlockExtent]:
     return extents[: 1 if only_one else MAX_DESCRIPTORS]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Final
 
-from nitro_emu.ebs.device import Extent
+from nitro_emu.ebs.device import BlockExtent
 from nitro_emu.ebs.errors import VolumeError
 
 
@@ -56,7 +56,7 @@ class Option(IntEnum):
     SET_META_CONTEXT = 10
 
 
-class Reply(IntEnum):
+class OptionReply(IntEnum):
     """Types of answers to options."""
 
     ACK = 1
@@ -101,7 +101,7 @@ SERVED: Final = (
 """Of every volume. DF comes with structured replies. A flush covers what all clients have written: MULTI_CONN."""
 
 
-class Kind(IntEnum):
+class NbdCommand(IntEnum):
     """Commands of requests."""
 
     READ = 0
@@ -123,13 +123,13 @@ class Flag(IntFlag):
 
 
 ALLOWED_FLAGS: Final = {
-    Kind.READ: Flag.FUA | Flag.DF,
-    Kind.WRITE: Flag.FUA,
-    Kind.DISC: Flag.FUA,
-    Kind.FLUSH: Flag.FUA,
-    Kind.TRIM: Flag.FUA,
-    Kind.WRITE_ZEROES: Flag.FUA | Flag.NO_HOLE,
-    Kind.BLOCK_STATUS: Flag.FUA | Flag.REQ_ONE,
+    NbdCommand.READ: Flag.FUA | Flag.DF,
+    NbdCommand.WRITE: Flag.FUA,
+    NbdCommand.DISC: Flag.FUA,
+    NbdCommand.FLUSH: Flag.FUA,
+    NbdCommand.TRIM: Flag.FUA,
+    NbdCommand.WRITE_ZEROES: Flag.FUA | Flag.NO_HOLE,
+    NbdCommand.BLOCK_STATUS: Flag.FUA | Flag.REQ_ONE,
 }
 """Of each command. FUA means nothing to most, and is allowed with all."""
 
@@ -152,7 +152,7 @@ class WireRequest:
     """The header of a request. `kind` is None for a command that is not served."""
 
     flags: int
-    kind: Kind | None
+    kind: NbdCommand | None
     cookie: int
     offset: int
     length_bytes: int
@@ -160,7 +160,7 @@ class WireRequest:
     @property
     def has_payload(self) -> bool:
         """Whether data follows."""
-        return self.kind is Kind.WRITE
+        return self.kind is NbdCommand.WRITE
 
 
 # -- what clients send ------------------------------------------------------------------------------------------
@@ -181,13 +181,13 @@ def request_untrusted(header: bytes) -> WireRequest:
     magic, flags, command, cookie, offset, length = REQUEST.unpack(header)
     if magic != _REQUEST_MAGIC:
         raise NbdError("a request without its magic")
-    kind = Kind(command) if command in _KINDS else None
-    if kind is Kind.WRITE and length > MAX_PAYLOAD_BYTES:
+    kind = NbdCommand(command) if command in _KINDS else None
+    if kind is NbdCommand.WRITE and length > MAX_PAYLOAD_BYTES:
         raise NbdError(f"a write of {length} bytes; at most {MAX_PAYLOAD_BYTES}")
     return WireRequest(flags=flags, kind=kind, cookie=cookie, offset=offset, length_bytes=length)
 
 
-_KINDS: Final = frozenset(Kind)
+_KINDS: Final = frozenset(NbdCommand)
 
 
 class _Reader:
@@ -242,7 +242,7 @@ def contexts_untrusted(data: bytes) -> tuple[bytes, list[bytes]]:
 # -- what the server sends --------------------------------------------------------------------------------------
 
 
-def option_reply(option: int, kind: Reply, data: bytes = b"") -> bytes:
+def option_reply(option: int, kind: OptionReply, data: bytes = b"") -> bytes:
     """Return an answer to an option."""
     return OPTION_REPLY.pack(_OPTION_REPLY_MAGIC, option, kind, len(data)) + data
 
@@ -269,7 +269,7 @@ def error_chunk(cookie: int, *, error: int, text: str) -> bytes:
     return CHUNK.pack(_CHUNK_MAGIC, DONE, _ERROR, cookie, len(payload)) + payload
 
 
-def status_chunk(cookie: int, extents: Sequence[Extent]) -> bytes:
+def status_chunk(cookie: int, extents: Sequence[BlockExtent]) -> bytes:
     """Return the answer to BLOCK_STATUS."""
     payload = b"".join(
         struct.pack(">II", extent.length_bytes, _HOLE * extent.hole | _ZERO * extent.zero) for extent in extents

@@ -21,9 +21,9 @@ from nitro_emu.ebs.capsule import (
     COMMAND_BYTES,
     MAX_IO_BYTES,
     READS,
+    CapsuleCommand,
     CapsuleError,
-    Command,
-    Reply,
+    CapsuleReply,
     command_untrusted,
 )
 from nitro_emu.ebs.server.replica import Transfer
@@ -40,7 +40,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class ReadSlot:
     """Memory for what one command reads."""
 
     address: int
@@ -53,18 +53,18 @@ class ServerMemory:
     def __init__(self) -> None:
         self._region = Region(SLOTS * MAX_IO_BYTES)
         self._all = [
-            Slot(self._region.address + at, self._region.view(at, length=MAX_IO_BYTES))
+            ReadSlot(self._region.address + at, self._region.view(at, length=MAX_IO_BYTES))
             for at in range(0, SLOTS * MAX_IO_BYTES, MAX_IO_BYTES)
         ]
         self._free = list(self._all)
         self._count = asyncio.Semaphore(SLOTS)
 
-    async def take(self) -> Slot:
+    async def take(self) -> ReadSlot:
         """Return a slot, once there is one."""
         await self._count.acquire()
         return self._free.pop()
 
-    def give_back(self, slot: Slot) -> None:
+    def give_back(self, slot: ReadSlot) -> None:
         """Return it."""
         self._free.append(slot)
         self._count.release()
@@ -76,7 +76,7 @@ class ServerMemory:
         self._region.close()
 
 
-class Connection:
+class WriterConnection:
     """A writer that is connected; see `srd.handler.PeerHandler`."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Connection:
         *,
         memory: ServerMemory,
         tasks: Tasks,
-        reply: Callable[[Command, Transfer], Awaitable[Reply | None]],
+        reply: Callable[[CapsuleCommand, Transfer], Awaitable[CapsuleReply | None]],
     ) -> None:
         """`tasks`: in which commands are done; `reply`: does one; None: what it has pushed is the reply."""
         self._peer = peer
@@ -96,7 +96,7 @@ class Connection:
         self._open = 0
         self._is_beginning = False  # some of those that wait
         self._has_answered = False  # in this turn of the event loop
-        self._sent: dict[int, Slot | SendMemory] = {}  # what is kept, by request
+        self._sent: dict[int, ReadSlot | SendMemory] = {}  # what is kept, by request
         peer.attach(self)
 
     # -- what the peer tells ------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class Connection:
         if status is not Status.OK:
             _log.debug("%s: %s", self._peer, status.name)
         kept = self._sent.pop(request)
-        if isinstance(kept, Slot):
+        if isinstance(kept, ReadSlot):
             self._memory.give_back(kept)
         else:
             kept.view.release()
@@ -162,7 +162,7 @@ class Connection:
         self._open += 1
         self._tasks.begin(self._do(message, command, number, data=whole[COMMAND_BYTES:]))
 
-    async def _do(self, message: Message, command: Command, number: int, *, data: memoryview) -> None:
+    async def _do(self, message: Message, command: CapsuleCommand, number: int, *, data: memoryview) -> None:
         slot = await self._memory.take() if command.opcode in READS else None
         transfer = _Transfer(data, slot)
         try:
@@ -180,12 +180,12 @@ class Connection:
             self._open -= 1
             self._begin_waiting()
 
-    def _send(self, reply: Reply, number: int) -> None:
+    def _send(self, reply: CapsuleReply, number: int) -> None:
         self._has_answered = True
         memory = in_place(reply.encode())
         self._sent[self._peer.post(memory.address, length=memory.length, immediate=number)] = memory
 
-    def _write(self, slot: Slot, length_bytes: int, *, key: int, number: int) -> None:
+    def _write(self, slot: ReadSlot, length_bytes: int, *, key: int, number: int) -> None:
         self._has_answered = True
         request = self._peer.write(slot.address, length=length_bytes, key=key, target_offset=0, immediate=number)
         self._sent[request] = slot
@@ -201,7 +201,7 @@ def _number_untrusted(immediate: int | None) -> int:
 class _Transfer:
     """The data of one command; see `Transfer`."""
 
-    def __init__(self, data: memoryview, slot: Slot | None) -> None:
+    def __init__(self, data: memoryview, slot: ReadSlot | None) -> None:
         self.data = data
         self.memory = _NOTHING if slot is None else slot.view
         self.pushed_bytes = 0

@@ -14,7 +14,7 @@ _PUNCH_HOLE: Final = 0x03
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
-class File(Protocol):
+class DiskFile(Protocol):
     """A file. What fails raises OSError."""
 
     def read(self, into: memoryview, *, offset: int) -> None:
@@ -39,7 +39,7 @@ class File(Protocol):
 class Disk(Protocol):
     """Where the files of a store lie."""
 
-    def open(self, name: str, *, size_bytes: int = 0) -> File:
+    def open(self, name: str, *, size_bytes: int = 0) -> DiskFile:
         """Open a file for both, made if missing, and at least so long: sparse. Raises OSError."""
 
 
@@ -52,13 +52,13 @@ class OsFile:
             os.ftruncate(self._fd, size_bytes)
 
     def read(self, into: memoryview, *, offset: int) -> None:
-        """See File."""
+        """See DiskFile."""
         while into and (got := os.preadv(self._fd, [into], offset)):
             into, offset = into[got:], offset + got
         into[:] = bytes(len(into))
 
     def write(self, parts: Sequence[memoryview | bytes], *, offset: int) -> None:
-        """See File."""
+        """See DiskFile."""
         left = sum(len(part) for part in parts)
         wrote = os.pwritev(self._fd, parts, offset)
         if wrote < left:  # a disk is full, or a signal came
@@ -69,19 +69,19 @@ class OsFile:
                 rest = rest[wrote:]
 
     def sync(self) -> None:
-        """See File."""
+        """See DiskFile."""
         os.fdatasync(self._fd)
 
     def punch(self, offset: int, *, length_bytes: int) -> None:
-        """See File. A file system that cannot keeps the space; what is read is decided by the entries."""
+        """See DiskFile. A file system that cannot keeps the space; what is read is decided by the entries."""
         _libc.fallocate(self._fd, _PUNCH_HOLE, ctypes.c_int64(offset), ctypes.c_int64(length_bytes))
 
     def size_bytes(self) -> int:
-        """See File."""
+        """See DiskFile."""
         return os.fstat(self._fd).st_size
 
     def close(self) -> None:
-        """See File."""
+        """See DiskFile."""
         os.close(self._fd)
 
 

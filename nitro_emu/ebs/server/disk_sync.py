@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from nitro_emu.ebs.server.disk import File
+from nitro_emu.ebs.server.disk import DiskFile
 
 QUICK_S: Final = 0.0001
 """What it takes to have another thread do it, and to be told."""
@@ -28,9 +28,9 @@ class DiskSync:
     def __init__(self, *, clock: Callable[[], float] = time.perf_counter) -> None:
         """`clock`: seconds."""
         self._clock = clock
-        self._quick = defaultdict[File, int](int)  # times in a row, by file
+        self._quick = defaultdict[DiskFile, int](int)  # times in a row, by file
 
-    async def __call__(self, files: Sequence[File]) -> None:
+    async def __call__(self, files: Sequence[DiskFile]) -> None:
         """Return once what was written lies on the disk. Raises OSError."""
         for file in files:
             if self._quick[file] >= QUICK_TIMES:
@@ -38,7 +38,7 @@ class DiskSync:
             else:
                 await asyncio.get_running_loop().run_in_executor(None, self._sync, file)
 
-    def _sync(self, file: File) -> None:
+    def _sync(self, file: DiskFile) -> None:
         began_at = self._clock()
         file.sync()
         self._quick[file] = self._quick[file] + 1 if self._clock() - began_at < QUICK_S else 0

@@ -30,7 +30,7 @@ U64 = npt.NDArray[np.uint64]
 U32 = npt.NDArray[np.uint32]
 
 
-class Kind(IntEnum):
+class BlockKind(IntEnum):
     """What a block is."""
 
     HOLE = 0
@@ -68,11 +68,11 @@ class Entries:
         kind = (check & 3).astype(np.uint32)
         bad = check != _check(version, crc, kind, first_block=first_block)
         if bad.any():
-            version[bad], kind[bad] = 0, Kind.ABSENT
+            version[bad], kind[bad] = 0, BlockKind.ABSENT
         return cls(version, crc, kind)
 
     @classmethod
-    def alike(cls, count: int, *, version: int, kind: Kind) -> Self:
+    def alike(cls, count: int, *, version: int, kind: BlockKind) -> Self:
         """Return entries without data."""
         return cls(
             np.full(count, version, np.uint64), np.zeros(count, np.uint32), np.full(count, kind.value, np.uint32)
@@ -102,7 +102,7 @@ def _check(version: U64, crc: U32, kind: U32, *, first_block: int) -> U32:
     mixed ^= mixed >> np.uint64(29)
     mixed = (mixed + crc + kind.astype(np.uint64)) * np.uint64(0x94D049BB133111EB)
     check = (mixed >> np.uint64(32)).astype(np.uint32) & np.uint32(0xFFFFFFFC) | kind
-    check[(version == 0) & (kind == Kind.HOLE)] = 0
+    check[(version == 0) & (kind == BlockKind.HOLE)] = 0
     return check
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from nitro_emu.ebs.server.disk import File
+from nitro_emu.ebs.server.disk import DiskFile
 from nitro_emu.ebs.server.entries import ENTRY_BYTES, EXTENT_BLOCKS, Entries
 
 MOST_EXTENTS: Final = 1024
@@ -17,7 +17,7 @@ MOST_EXTENTS: Final = 1024
 class EntryTable:
     """The only one who reads and writes its file."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: DiskFile) -> None:
         self.file = file
         self._known = dict[int, Entries]()  # by extent; what was used last is the last one
 

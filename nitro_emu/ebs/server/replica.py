@@ -19,18 +19,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from netns.base.tasks import Tasks
-from nitro_emu.ebs.capsule import BLANK, Command, Opcode, Outcome, Reply
+from nitro_emu.ebs.capsule import BLANK, CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.device import BLOCK_BYTES
-from nitro_emu.ebs.server.disk import File
-from nitro_emu.ebs.server.entries import MAX_EPOCH, Kind
+from nitro_emu.ebs.server.disk import DiskFile
+from nitro_emu.ebs.server.entries import MAX_EPOCH, BlockKind
 from nitro_emu.ebs.server.ledger import Ledger, VolumeRow
-from nitro_emu.ebs.server.store import AbsentError, Store, StoreError
-from nitro_emu.ebs.server.wal import MAX_BLOCKS, Record, checksums
+from nitro_emu.ebs.server.store import AbsentError, BlockStore, StoreError
+from nitro_emu.ebs.server.wal import MAX_BLOCKS, WalRecord, checksums
 
 LEASE_S: Final = 2.0
 """How long another writer waits after the last one has fallen silent: more than the longest stop of a busy host."""
 
-Sync = Callable[[Sequence[File]], Awaitable[None]]
+Sync = Callable[[Sequence[DiskFile]], Awaitable[None]]
 """Synchronises files, while other things go on. Raises OSError."""
 
 
@@ -53,7 +53,7 @@ class Replica:
         self,
         row: VolumeRow,
         *,
-        store: Store,
+        store: BlockStore,
         ledger: Ledger,
         sync: Sync,
         clock: Callable[[], float],
@@ -76,92 +76,97 @@ class Replica:
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
-    async def handle(self, command: Command, *, transfer: Transfer) -> Reply | None:
+    async def handle(self, command: CapsuleCommand, *, transfer: Transfer) -> CapsuleReply | None:
         """Do a command; return the reply, None: its data says it."""
         try:
             if self.store.failure is not None:
                 raise self.store.failure
-            if command.opcode is Opcode.STATUS:
-                return self._reply(Outcome.OK, value=self.size_bytes)
-            if command.opcode is Opcode.PROMISE:
+            if command.opcode is CapsuleOpcode.STATUS:
+                return self._reply(CapsuleOutcome.OK, value=self.size_bytes)
+            if command.opcode is CapsuleOpcode.PROMISE:
                 return await self._promise(command)
-            if command.opcode is Opcode.SCRUB:
+            if command.opcode is CapsuleOpcode.SCRUB:
                 return await self._scrub(command)
             if (refusal := self._refusal(command)) is not None:
                 return refusal
             self._lease_until = self._clock() + LEASE_S
             return await self._of_the_writer(command, transfer)
         except AbsentError as absent:
-            return self._reply(Outcome.ABSENT, value=absent.block)
+            return self._reply(CapsuleOutcome.ABSENT, value=absent.block)
         except StoreError as failure:
-            return self._reply(Outcome.FAILED, value=failure.errno_value)
+            return self._reply(CapsuleOutcome.FAILED, value=failure.errno_value)
 
-    def _refusal(self, command: Command) -> Reply | None:
+    def _refusal(self, command: CapsuleCommand) -> CapsuleReply | None:
         """Return why the writer may not do this, or not here."""
-        needs_mark = command.opcode in {Opcode.READ, Opcode.WRITE, Opcode.ZERO, Opcode.RENEW}
+        needs_mark = command.opcode in {
+            CapsuleOpcode.READ,
+            CapsuleOpcode.WRITE,
+            CapsuleOpcode.ZERO,
+            CapsuleOpcode.RENEW,
+        }
         if not self._is_of_writer(command) or (needs_mark and (self._mark != self._epoch or self._has_lost)):
-            return self._reply(Outcome.FENCED)
-        if command.opcode in {Opcode.MARK, Opcode.RENEW, Opcode.RELEASE}:
+            return self._reply(CapsuleOutcome.FENCED)
+        if command.opcode in {CapsuleOpcode.MARK, CapsuleOpcode.RENEW, CapsuleOpcode.RELEASE}:
             return None
-        if command.opcode is Opcode.DIGESTS:
+        if command.opcode is CapsuleOpcode.DIGESTS:
             is_beyond = command.offset + command.length > self.store.extents
         else:
             is_beyond = command.offset + command.length > self.size_bytes
-        return self._reply(Outcome.REFUSED) if is_beyond else None
+        return self._reply(CapsuleOutcome.REFUSED) if is_beyond else None
 
-    def _is_of_writer(self, command: Command) -> bool:
+    def _is_of_writer(self, command: CapsuleCommand) -> bool:
         return command.epoch == self._epoch and command.owner == self._owner
 
-    async def _of_the_writer(self, command: Command, transfer: Transfer) -> Reply | None:
+    async def _of_the_writer(self, command: CapsuleCommand, transfer: Transfer) -> CapsuleReply | None:
         match command.opcode:
-            case Opcode.READ:
+            case CapsuleOpcode.READ:
                 return await self._read(command, transfer)
-            case Opcode.WRITE:
-                return await self._put(command, kind=Kind.DATA, data=transfer.data)
-            case Opcode.ZERO:
+            case CapsuleOpcode.WRITE:
+                return await self._put(command, kind=BlockKind.DATA, data=transfer.data)
+            case CapsuleOpcode.ZERO:
                 return await self._put(command, kind=command.kind, data=memoryview(b""))
-            case Opcode.ADOPT:
+            case CapsuleOpcode.ADOPT:
                 return await self._adopt(command)
-            case Opcode.DIGESTS:
+            case CapsuleOpcode.DIGESTS:
                 digests = map(self.store.digest, range(command.offset, command.offset + command.length))
                 _push(b"".join(digests), transfer)
                 return None
-            case Opcode.ENTRIES | Opcode.HELD:
+            case CapsuleOpcode.ENTRIES | CapsuleOpcode.HELD:
                 first = command.offset // BLOCK_BYTES
-                look = self.store.entries if command.opcode is Opcode.ENTRIES else self.store.held
+                look = self.store.entries if command.opcode is CapsuleOpcode.ENTRIES else self.store.held
                 entries = look(first, count=command.length // BLOCK_BYTES)
                 _push(entries.encode(first_block=first), transfer)
                 return None
-            case Opcode.MARK:
+            case CapsuleOpcode.MARK:
                 self._ledger.mark(self._volume, epoch=command.epoch)
                 self._mark, self._has_lost = command.epoch, False
-            case Opcode.RELEASE:
+            case CapsuleOpcode.RELEASE:
                 self._lease_until = 0.0
-            case Opcode.RENEW:
+            case CapsuleOpcode.RENEW:
                 pass
             case _:
-                return self._reply(Outcome.REFUSED)
-        return self._reply(Outcome.OK)
+                return self._reply(CapsuleOutcome.REFUSED)
+        return self._reply(CapsuleOutcome.OK)
 
-    async def _promise(self, command: Command) -> Reply:
+    async def _promise(self, command: CapsuleCommand) -> CapsuleReply:
         left_s = self._lease_until - self._clock()
         if left_s > 0 and command.owner != self._owner:
-            return self._reply(Outcome.BUSY, value=int(left_s * 1e6) + 1)
+            return self._reply(CapsuleOutcome.BUSY, value=int(left_s * 1e6) + 1)
         if command.length > MAX_EPOCH:
-            return self._reply(Outcome.REFUSED)
+            return self._reply(CapsuleOutcome.REFUSED)
         if command.length < self._roster:
-            return self._reply(Outcome.CHANGED)
+            return self._reply(CapsuleOutcome.CHANGED)
         if command.epoch <= self._epoch:
-            return self._reply(Outcome.FENCED)
+            return self._reply(CapsuleOutcome.FENCED)
         self._epoch, self._owner, self._roster = command.epoch, command.owner, command.length
         self._lease_until = self._clock() + LEASE_S
         await self._log.drained()
         if not self._is_of_writer(command):  # another one came meanwhile
-            return self._reply(Outcome.FENCED)
+            return self._reply(CapsuleOutcome.FENCED)
         self._ledger.promise(self._volume, epoch=command.epoch, owner=command.owner, roster=command.length)
-        return self._reply(Outcome.OK)
+        return self._reply(CapsuleOutcome.OK)
 
-    async def _read(self, command: Command, transfer: Transfer) -> Reply | None:
+    async def _read(self, command: CapsuleCommand, transfer: Transfer) -> CapsuleReply | None:
         memory = transfer.memory[: command.length]
         try:
             is_there = self.store.read(command.offset // BLOCK_BYTES, into=memory, version=command.version)
@@ -170,45 +175,45 @@ class Replica:
                 await self._log.write(self.store.lost(absent.block), memoryview(b""))
             raise
         if not is_there:
-            return self._reply(Outcome.CHANGED)
+            return self._reply(CapsuleOutcome.CHANGED)
         transfer.push(command.length)
         return None
 
-    async def _adopt(self, command: Command) -> Reply:
+    async def _adopt(self, command: CapsuleCommand) -> CapsuleReply:
         """Take blocks as they were decided; one that has lost all that it had says so of each block first."""
         first, count = command.offset // BLOCK_BYTES, command.length // BLOCK_BYTES
-        if command.kind is not Kind.DATA:
-            if self._mark < 0 and command.kind is Kind.ABSENT:
-                await self._log.write(Record(Kind.ABSENT, 0, first, count), memoryview(b""))
+        if command.kind is not BlockKind.DATA:
+            if self._mark < 0 and command.kind is BlockKind.ABSENT:
+                await self._log.write(WalRecord(BlockKind.ABSENT, 0, first, count), memoryview(b""))
                 if not self._is_of_writer(command):  # not any more: the log took time
-                    return self._reply(Outcome.FENCED)
+                    return self._reply(CapsuleOutcome.FENCED)
             return await self._put(command, kind=command.kind, data=memoryview(b""))
         if count > MAX_BLOCKS:
-            return self._reply(Outcome.REFUSED)
+            return self._reply(CapsuleOutcome.REFUSED)
         try:
             data = self.store.held_data(first, count=count, version=command.version)
         except AbsentError as absent:
             if absent.is_corrupt:
                 await self._log.write(self.store.lost(absent.block), memoryview(b""))
             raise
-        return await self._put(command, kind=Kind.DATA, data=memoryview(data))
+        return await self._put(command, kind=BlockKind.DATA, data=memoryview(data))
 
-    async def _put(self, command: Command, *, kind: Kind, data: memoryview) -> Reply:
-        record = Record(
+    async def _put(self, command: CapsuleCommand, *, kind: BlockKind, data: memoryview) -> CapsuleReply:
+        record = WalRecord(
             kind,
             command.version,
             command.offset // BLOCK_BYTES,
             command.length // BLOCK_BYTES,
-            forces_before=command.epoch if command.opcode is Opcode.ADOPT else 0,
+            forces_before=command.epoch if command.opcode is CapsuleOpcode.ADOPT else 0,
             crcs=checksums(data),
         )
         await self._log.write(record, data)
-        return self._reply(Outcome.OK)
+        return self._reply(CapsuleOutcome.OK)
 
-    async def _scrub(self, command: Command) -> Reply:
+    async def _scrub(self, command: CapsuleCommand) -> CapsuleReply:
         """Read blocks for their checksums; a corrupt one becomes absent, and the writer has to look again."""
         if command.offset + command.length > self.size_bytes:
-            return self._reply(Outcome.REFUSED)
+            return self._reply(CapsuleOutcome.REFUSED)
         corrupt, memory = 0, memoryview(bytearray(BLOCK_BYTES))
         self.store.forget()
         for block in range(command.offset // BLOCK_BYTES, (command.offset + command.length) // BLOCK_BYTES):
@@ -219,11 +224,11 @@ class Replica:
                     corrupt += 1
                     await self._log.write(self.store.lost(block), memoryview(b""))
                     self._has_lost = True
-        return self._reply(Outcome.OK, value=corrupt)
+        return self._reply(CapsuleOutcome.OK, value=corrupt)
 
-    def _reply(self, outcome: Outcome, *, value: int = 0) -> Reply:
+    def _reply(self, outcome: CapsuleOutcome, *, value: int = 0) -> CapsuleReply:
         mark = BLANK if self._mark < 0 else self._mark
-        return Reply(outcome=outcome, epoch=self._epoch, owner=self._owner, mark=mark, value=value)
+        return CapsuleReply(outcome=outcome, epoch=self._epoch, owner=self._owner, mark=mark, value=value)
 
     async def close(self) -> None:
         """Finish the writes that are in the log, and close the files."""
@@ -239,7 +244,7 @@ def _push(content: bytes, transfer: Transfer) -> None:
 class _GroupCommit:
     """Writes of one store: one synchronises for all that have come by then."""
 
-    def __init__(self, store: Store, *, sync: Sync) -> None:
+    def __init__(self, store: BlockStore, *, sync: Sync) -> None:
         self._store = store
         self._sync = sync
         self._open = 0
@@ -250,12 +255,12 @@ class _GroupCommit:
         self._tasks = Tasks()
         self._has_checkpoint = False  # that is under way
 
-    async def write(self, record: Record, data: memoryview) -> None:
+    async def write(self, record: WalRecord, data: memoryview) -> None:
         """Have a record on the disk, and applied. Raises StoreError. If cancelled, it may be in the log only."""
         self._open += 1
         self._is_idle.clear()
         try:
-            if record.kind is Kind.ABSENT:
+            if record.kind is BlockKind.ABSENT:
                 self._store.keep(record)
             appended = self._store.append(record, data)
             await self._synced()

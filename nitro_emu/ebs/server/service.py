@@ -19,16 +19,16 @@ from typing import Final
 
 from netns.base.files import locked_file
 from netns.base.tasks import Tasks
-from nitro_emu.ebs.capsule import Command, Opcode, Outcome, Reply
+from nitro_emu.ebs.capsule import CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
-from nitro_emu.ebs.server.connection import Connection, ServerMemory
+from nitro_emu.ebs.server.connection import ServerMemory, WriterConnection
 from nitro_emu.ebs.server.disk import Disk, OsDisk
 from nitro_emu.ebs.server.disk_sync import DiskSync
-from nitro_emu.ebs.server.entries import Kind
+from nitro_emu.ebs.server.entries import BlockKind
 from nitro_emu.ebs.server.ledger import Ledger, VolumeRow
 from nitro_emu.ebs.server.replica import Replica, Transfer
-from nitro_emu.ebs.server.store import Store
+from nitro_emu.ebs.server.store import BlockStore
 from srd import Endpoint, EndpointConfig, Keys, SrdError
 from srd.listening import listen_at
 from srd.secure.config import SecurityConfig
@@ -125,48 +125,48 @@ class VolumeServer:
             directory.mkdir(exist_ok=True, mode=0o700)
         except OSError as error:
             raise VolumeError(f"{directory}: {error.strerror}") from error
-        store = Store(self._disk(directory), size_bytes=row.size_bytes)
+        store = BlockStore(self._disk(directory), size_bytes=row.size_bytes)
         return Replica(row, store=store, ledger=self._ledger, sync=DiskSync(), clock=asyncio.get_running_loop().time)
 
     async def run(self) -> None:
         """Serve all that connect."""
         async for peer in self._endpoint:
-            Connection(peer, memory=self._memory, tasks=self._tasks, reply=self._reply)
+            WriterConnection(peer, memory=self._memory, tasks=self._tasks, reply=self._reply)
 
-    async def _reply(self, command: Command, transfer: Transfer) -> Reply | None:
-        if command.opcode is Opcode.CREATE:
+    async def _reply(self, command: CapsuleCommand, transfer: Transfer) -> CapsuleReply | None:
+        if command.opcode is CapsuleOpcode.CREATE:
             return self._create(command)
         replica = self._replicas.get(command.volume)
         if replica is None:
-            return Reply(outcome=Outcome.UNKNOWN)
+            return CapsuleReply(outcome=CapsuleOutcome.UNKNOWN)
         try:
             return await replica.handle(command, transfer=transfer)
         except VolumeError as error:
             _log.error("volume %x: %s", command.volume, error)
-            return Reply(outcome=Outcome.FAILED)
+            return CapsuleReply(outcome=CapsuleOutcome.FAILED)
 
-    def _create(self, command: Command) -> Reply:
+    def _create(self, command: CapsuleCommand) -> CapsuleReply:
         """Make a volume, or a replica without data of one; what is there already may be the last try's."""
-        is_blank = command.kind is Kind.ABSENT
+        is_blank = command.kind is BlockKind.ABSENT
         if (known := self._replicas.get(command.volume)) is not None:
             if known.size_bytes == command.length and known.is_blank >= is_blank:
-                return Reply(outcome=Outcome.OK)
+                return CapsuleReply(outcome=CapsuleOutcome.OK)
             _log.error(
                 "volume %x cannot be made: there is a replica of it, maybe an old one; to use this server for it "
                 "again, stop it, remove %s, and start it", command.volume, self._directory / f"{command.volume:016x}",
             )  # fmt: skip
-            return Reply(outcome=Outcome.REFUSED)
+            return CapsuleReply(outcome=CapsuleOutcome.REFUSED)
         if not 0 < command.length <= MAX_VOLUME_BYTES or command.length % BLOCK_BYTES or command.volume >> 63:
-            return Reply(outcome=Outcome.REFUSED)
+            return CapsuleReply(outcome=CapsuleOutcome.REFUSED)
         try:
             row = VolumeRow(command.volume, command.length, 0, 0, -1 if is_blank else 0)
             replica = self._open(row)
             self._ledger.create(command.volume, size_bytes=command.length, mark=row.mark)
         except VolumeError as error:
             _log.error("volume %x cannot be made: %s", command.volume, error)
-            return Reply(outcome=Outcome.FAILED)
+            return CapsuleReply(outcome=CapsuleOutcome.FAILED)
         self._replicas[command.volume] = replica
-        return Reply(outcome=Outcome.OK)
+        return CapsuleReply(outcome=CapsuleOutcome.OK)
 
     async def close(self) -> None:
         """Finish what has begun, and close all."""

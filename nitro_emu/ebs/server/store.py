@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
-from nitro_emu.ebs.server.disk import Disk, File
-from nitro_emu.ebs.server.entries import ENTRY_BYTES, EXTENT_BLOCKS, Entries, Kind, runs
+from nitro_emu.ebs.server.disk import Disk, DiskFile
+from nitro_emu.ebs.server.entries import ENTRY_BYTES, EXTENT_BLOCKS, BlockKind, Entries, runs
 from nitro_emu.ebs.server.entry_table import EntryTable
-from nitro_emu.ebs.server.wal import LOG_BYTES, Appended, Record, Wal, checksums
+from nitro_emu.ebs.server.wal import LOG_BYTES, Appended, Wal, WalRecord, checksums
 
 DIGEST_BYTES: Final = 8
 
@@ -48,22 +48,22 @@ class StoreError(VolumeError):
 Bools = npt.NDArray[np.bool_]
 
 
-def _takes(record: Record, old: Entries, *, is_again: bool) -> Bools:
-    """Return which blocks a record changes; see `Store._place`."""
-    if record.kind is Kind.ABSENT and not record.forces_before:  # what it had of this version is lost
+def _takes(record: WalRecord, old: Entries, *, is_again: bool) -> Bools:
+    """Return which blocks a record changes; see `BlockStore._place`."""
+    if record.kind is BlockKind.ABSENT and not record.forces_before:  # what it had of this version is lost
         is_of_it: Bools = old.version == record.version
         return is_of_it
     takes: Bools = old.version < record.version
-    if is_again or record.kind is Kind.ABSENT:
+    if is_again or record.kind is BlockKind.ABSENT:
         takes |= old.version == record.version
     else:
-        takes |= (old.version == record.version) & (old.kind == Kind.ABSENT)
+        takes |= (old.version == record.version) & (old.kind == BlockKind.ABSENT)
     if record.forces_before:
         takes |= (old.version >> np.uint64(40)) < record.forces_before
     return takes
 
 
-class Store:
+class BlockStore:
     """The blocks of one volume. Raises VolumeError if its log is corrupt, StoreError if its disk fails."""
 
     def __init__(self, disk: Disk, *, size_bytes: int, log_bytes: int = LOG_BYTES) -> None:
@@ -88,7 +88,7 @@ class Store:
 
     # -- writes -------------------------------------------------------------------------------------------------------
 
-    def append(self, record: Record, data: memoryview) -> Appended:
+    def append(self, record: WalRecord, data: memoryview) -> Appended:
         """Put a write into the log. Raises StoreError; if the disk is full, it goes on without this write."""
         self._check()
         try:
@@ -96,7 +96,7 @@ class Store:
         except OSError as error:
             raise self._failed(error) if error.errno != errno.ENOSPC else StoreError(error) from error
 
-    def to_sync(self) -> tuple[list[File], int]:
+    def to_sync(self) -> tuple[list[DiskFile], int]:
         """Return the files to be synchronised, in any thread, and what `synced` is to be told then."""
         files, number = self._wal.to_sync()
         if self._kept_is_dirty:
@@ -112,7 +112,7 @@ class Store:
         """Stop: it is not known what is on the disk."""
         return self._failed(error)
 
-    def apply(self, appended: Appended, record: Record, data: memoryview) -> None:
+    def apply(self, appended: Appended, record: WalRecord, data: memoryview) -> None:
         """Put a write that is in the log, on the disk, where it is read from. Raises StoreError."""
         self._check()
         try:
@@ -121,28 +121,28 @@ class Store:
             raise self._failed(error) from error
         self._wal.applied(appended)
 
-    def _place(self, record: Record, data: memoryview, *, is_again: bool) -> None:
+    def _place(self, record: WalRecord, data: memoryview, *, is_again: bool) -> None:
         """Give the blocks that are older than the record its version.
 
         `is_again`: their entries may be on the disk already, and their data not.
         """
         old = self._entries.get(record.first_block, count=record.count)
         takes = _takes(record, old, is_again=is_again)
-        if record.kind is Kind.ABSENT:
+        if record.kind is BlockKind.ABSENT:
             self._keep(record, old, takes)
-        elif (is_absent := old.kind == Kind.ABSENT).any():
+        elif (is_absent := old.kind == BlockKind.ABSENT).any():
             self._place_beside(record, data, is_absent & ~takes, is_again=is_again)
         if not takes.any():
             return
         new = Entries.alike(record.count, version=record.version, kind=record.kind)
-        if record.kind is Kind.DATA:
+        if record.kind is BlockKind.DATA:
             new.crc[:] = record.crcs
         for first, end in runs(takes):
             block = record.first_block + first
-            if record.kind is Kind.DATA:
+            if record.kind is BlockKind.DATA:
                 self._data.write([data[first * BLOCK_BYTES : end * BLOCK_BYTES]], offset=block * BLOCK_BYTES)
             self._entries.put(block, new.part(first, end))
-            if record.kind is Kind.HOLE:
+            if record.kind is BlockKind.HOLE:
                 self._data.punch(block * BLOCK_BYTES, length_bytes=(end - first) * BLOCK_BYTES)
         for extent in range(
             record.first_block // EXTENT_BLOCKS, -(-(record.first_block + record.count) // EXTENT_BLOCKS)
@@ -151,7 +151,7 @@ class Store:
 
     # -- what absent blocks had ---------------------------------------------------------------------------------------
 
-    def keep(self, record: Record) -> None:
+    def keep(self, record: WalRecord) -> None:
         """Note what blocks have, before the record that makes them absent is appended. Raises StoreError."""
         self._check()
         try:
@@ -160,21 +160,21 @@ class Store:
         except OSError as error:
             raise self._failed(error) from error
 
-    def _keep(self, record: Record, old: Entries, takes: Bools) -> None:
+    def _keep(self, record: WalRecord, old: Entries, takes: Bools) -> None:
         """Note what is known of the data of blocks that become absent."""
         if record.forces_before:
-            kept, changes = old, takes & (old.kind != Kind.ABSENT)
+            kept, changes = old, takes & (old.kind != BlockKind.ABSENT)
         else:
-            kept, changes = Entries.alike(record.count, version=record.version, kind=Kind.ABSENT), takes
+            kept, changes = Entries.alike(record.count, version=record.version, kind=BlockKind.ABSENT), takes
         self._write_kept(record.first_block, kept, changes)
 
-    def _place_beside(self, record: Record, data: memoryview, these: Bools, *, is_again: bool) -> None:
+    def _place_beside(self, record: WalRecord, data: memoryview, these: Bools, *, is_again: bool) -> None:
         """Give absent blocks, whose decided version is a newer one, the data of a write that they do not have yet."""
         kept = self._kept.get(record.first_block, count=record.count)
-        these = these & (kept.kind != Kind.ABSENT)
+        these = these & (kept.kind != BlockKind.ABSENT)
         these &= (kept.version <= record.version) if is_again else (kept.version < record.version)
         new = Entries.alike(record.count, version=record.version, kind=record.kind)
-        if record.kind is Kind.DATA:
+        if record.kind is BlockKind.DATA:
             new.crc[:] = record.crcs
             for first, end in runs(these):
                 at = (record.first_block + first) * BLOCK_BYTES
@@ -194,7 +194,7 @@ class Store:
             kept = self._kept.get(first_block, count=count)
         except OSError as error:
             raise self._failed(error) from error
-        is_absent = entries.kind == Kind.ABSENT
+        is_absent = entries.kind == BlockKind.ABSENT
         return Entries(
             np.where(is_absent, kept.version, entries.version),
             np.where(is_absent, kept.crc, entries.crc),
@@ -210,7 +210,7 @@ class Store:
         except OSError as error:
             raise self._failed(error) from error
         for at, found in enumerate(checksums(memoryview(data))):
-            if held.kind[at] != Kind.DATA or held.version[at] != version:
+            if held.kind[at] != BlockKind.DATA or held.version[at] != version:
                 raise AbsentError(first_block + at, is_corrupt=False)
             if held.crc[at] != found:
                 raise AbsentError(first_block + at, is_corrupt=True)
@@ -223,7 +223,7 @@ class Store:
         """Whether a checkpoint would free a log."""
         return self.failure is None and self._wal.wants_checkpoint
 
-    def to_checkpoint(self) -> list[File]:
+    def to_checkpoint(self) -> list[DiskFile]:
         """Return the files to be synchronised, in any thread, before `checkpointed`."""
         return [self._data, self._entries.file, self._kept.file]
 
@@ -248,14 +248,14 @@ class Store:
             if version and (entries.version != version).any():
                 return False
             kinds = entries.kind.tolist()
-            if Kind.ABSENT in kinds:
-                raise AbsentError(first_block + kinds.index(Kind.ABSENT), is_corrupt=False)
-            if Kind.DATA in kinds:
+            if BlockKind.ABSENT in kinds:
+                raise AbsentError(first_block + kinds.index(BlockKind.ABSENT), is_corrupt=False)
+            if BlockKind.DATA in kinds:
                 self._data.read(into, offset=first_block * BLOCK_BYTES)
         except OSError as error:
             raise self._failed(error) from error
         for at, (kind, crc, found) in enumerate(zip(kinds, entries.crc.tolist(), checksums(into), strict=True)):
-            if kind != Kind.DATA:
+            if kind != BlockKind.DATA:
                 into[at * BLOCK_BYTES : (at + 1) * BLOCK_BYTES] = bytes(BLOCK_BYTES)
             elif found != crc:
                 raise AbsentError(first_block + at, is_corrupt=True)
@@ -274,16 +274,16 @@ class Store:
         if (known := self._digests.get(extent)) is None:
             first = extent * EXTENT_BLOCKS
             entries = self.entries(first, count=EXTENT_BLOCKS)
-            is_absent = entries.kind == Kind.ABSENT
+            is_absent = entries.kind == BlockKind.ABSENT
             content = hashlib.blake2b(entries.version.tobytes() + is_absent.tobytes(), digest_size=DIGEST_BYTES)
             number = int.from_bytes(content.digest()) & ~1 | bool(is_absent.any())
             known = self._digests[extent] = number.to_bytes(DIGEST_BYTES)
         return known
 
-    def lost(self, block: int) -> Record:
+    def lost(self, block: int) -> WalRecord:
         """Return the record that has a corrupt block be known as absent: it is repaired, and not read before."""
         version = int(self.entries(block, count=1).version[0])
-        return Record(Kind.ABSENT, version, block, 1)
+        return WalRecord(BlockKind.ABSENT, version, block, 1)
 
     def forget(self) -> None:
         """Look at the files again for what is known of blocks: a scrub checks what lies there."""

@@ -25,8 +25,8 @@ import numpy as np
 
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
-from nitro_emu.ebs.server.disk import Disk, File
-from nitro_emu.ebs.server.entries import Kind
+from nitro_emu.ebs.server.disk import Disk, DiskFile
+from nitro_emu.ebs.server.entries import BlockKind
 
 LOG_BYTES: Final = 32 << 20
 """Of a file before the other one's turn: what a start reads again is twice that, a fraction of a second."""
@@ -44,10 +44,10 @@ _CRC_END: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class WalRecord:
     """What is to become of consecutive blocks."""
 
-    kind: Kind
+    kind: BlockKind
     version: int
     first_block: int
     count: int
@@ -65,7 +65,7 @@ def checksums(data: memoryview | bytes) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class _LogFile:
-    file: File
+    file: DiskFile
     generation: int = 0
     needed_from: int = 1
     first_number: int = 1
@@ -97,9 +97,9 @@ class Wal:
 
     # -- at the start -------------------------------------------------------------------------------------------------
 
-    def replay(self) -> Iterator[tuple[Record, bytes]]:
+    def replay(self) -> Iterator[tuple[WalRecord, bytes]]:
         """Yield the records that are whole, in order. Raises VolumeError if one is missing that was acknowledged."""
-        found: dict[int, tuple[Record, bytes]] = {}
+        found: dict[int, tuple[WalRecord, bytes]] = {}
         promised, needed_from = 0, 1
         for log in sorted(self._files, key=_read_header):
             for number, synced, record, data in _whole_records(log):
@@ -141,7 +141,7 @@ class Wal:
 
     # -- records ------------------------------------------------------------------------------------------------------
 
-    def append(self, record: Record, data: memoryview) -> Appended:
+    def append(self, record: WalRecord, data: memoryview) -> Appended:
         """Write a record, which is not on the disk before a `sync`. Raises OSError: it is not in the log."""
         log = self._files[self._turn]
         if log.end > self._log_bytes and self._files[self._turn ^ 1].is_free:
@@ -161,7 +161,7 @@ class Wal:
         self._appended = number
         return Appended(number, log)
 
-    def to_sync(self) -> tuple[list[File], int]:
+    def to_sync(self) -> tuple[list[DiskFile], int]:
         """Return which files are to be synchronised now, and the number that is on the disk afterwards: `synced`."""
         files = [log.file for log in self._files if log.is_dirty]
         for log in self._files:
@@ -212,7 +212,7 @@ def _read_header(log: _LogFile) -> int:
     return log.generation
 
 
-def _record_header(record: Record, *, generation: int, number: int, synced: int, crcs: bytes) -> bytes:
+def _record_header(record: WalRecord, *, generation: int, number: int, synced: int, crcs: bytes) -> bytes:
     fields = (
         generation, number, synced, record.version, record.first_block, record.forces_before,
         record.kind.value, record.count,
@@ -221,7 +221,7 @@ def _record_header(record: Record, *, generation: int, number: int, synced: int,
     return _RECORD.pack(_MAGIC, crc32c.crc32c(crcs, crc32c.crc32c(rest)), *fields)
 
 
-def _whole_records(log: _LogFile) -> Iterator[tuple[int, int, Record, bytes]]:
+def _whole_records(log: _LogFile) -> Iterator[tuple[int, int, WalRecord, bytes]]:
     """Yield number, highest number on the disk, record and data of each record of the file's generation."""
     if not log.generation:
         return
@@ -234,22 +234,22 @@ def _whole_records(log: _LogFile) -> Iterator[tuple[int, int, Record, bytes]]:
             at += 1
             continue
         number, synced, record, start = parsed
-        at = start + (record.count * BLOCK_BYTES if record.kind is Kind.DATA else 0)
+        at = start + (record.count * BLOCK_BYTES if record.kind is BlockKind.DATA else 0)
         data = bytes(raw[start:at])
         if checksums(data) == record.crcs:
             yield number, synced, record, data
 
 
-def _parse(raw: bytearray, *, at: int, generation: int) -> tuple[int, int, Record, int] | None:
+def _parse(raw: bytearray, *, at: int, generation: int) -> tuple[int, int, WalRecord, int] | None:
     """Return number, highest number on the disk, record, and where its data begins; None: there is no whole header."""
     if at + _RECORD.size > len(raw):
         return None
     _, crc, found, number, synced, version, first_block, forces_before, kind, count = _RECORD.unpack_from(raw, at)
-    if found != generation or kind > max(Kind) or (kind == Kind.DATA and count > MAX_BLOCKS):
+    if found != generation or kind > max(BlockKind) or (kind == BlockKind.DATA and count > MAX_BLOCKS):
         return None
     crcs_at = at + _RECORD.size
-    start = crcs_at + (4 * count if kind == Kind.DATA else 0)
+    start = crcs_at + (4 * count if kind == BlockKind.DATA else 0)
     if crc32c.crc32c(raw[crcs_at:start], crc32c.crc32c(raw[at + _CRC_END : crcs_at])) != crc:
         return None
-    crcs = tuple(np.frombuffer(raw, "<u4", count if kind == Kind.DATA else 0, crcs_at).tolist())
-    return number, synced, Record(Kind(kind), version, first_block, count, forces_before, crcs), start
+    crcs = tuple(np.frombuffer(raw, "<u4", count if kind == BlockKind.DATA else 0, crcs_at).tolist())
+    return number, synced, WalRecord(BlockKind(kind), version, first_block, count, forces_before, crcs), start

@@ -94,7 +94,7 @@ class EfaFunction:
         """Open the engine. Raises CardError when the address cannot be had."""
         longest = min(MESSAGE_BYTES, self.config.receive_window_bytes)
         responder = self.responder
-        self.endpoint.open(max_message_bytes=longest, memory=responder, inbox=responder, on_event=self._on_event)
+        self.endpoint.open(max_message_bytes=longest, memory=responder, destinations=responder, on_event=self._on_event)
 
     def engine(self) -> Engine:
         """Return the engine. Raises CardError before `start`."""

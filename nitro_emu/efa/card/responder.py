@@ -42,7 +42,7 @@ Arrival = MessageReceived | MessagesReceived | WriteReceived
 
 
 class CardResponder:
-    """The receiving direction of a virtual function; the `Inbox` and the `Memory` of its engine."""
+    """The receiving direction of a virtual function; the `Destinations` and the `Memory` of its engine."""
 
     def __init__(self, vf: Vf) -> None:
         self.qkey_violations = 0
@@ -53,7 +53,7 @@ class CardResponder:
         self._sources = vf.endpoint.sources
         self._counters = vf.port
 
-    # -- admission (srd.proto.memory.Inbox) -----------------------------------------------------------------------
+    # -- admission (srd.proto.memory.Destinations) ----------------------------------------------------------------
 
     def admit(self, key: int, *, peer: int, length: int, count: int) -> Status | None:
         """Reserve receive requests for sends."""

@@ -23,9 +23,9 @@ from srd.perf.payload import PayloadSource, Shifted
 from srd.perf.stream import Fail
 from srd.perf.sweep.kernel import round_trips
 from srd.perf.sweep.measures import Check, Measure, Series, latency_of
-from srd.perf.sweep.memory import Slots
+from srd.perf.sweep.memory import MessageSlots
 from srd.perf.sweep.plan import Operation, Sweep
-from srd.perf.sweep.progress import Quota
+from srd.perf.sweep.progress import MessageQuota
 from srd.perf.sweep.roles import Readable, Role, Written, arrived
 from srd.perf.sweep.rows import Rows, Tally
 
@@ -205,10 +205,10 @@ class VerbsSends(Series):
         offsets = _u64(self._rows.offsets(first, count))
         self._end.post(SendOp.SEND, offsets, length=self._size_bytes, memory=self._memory)
 
-    async def _run(self, quota: Quota) -> None:
+    async def _run(self, quota: MessageQuota) -> None:
         await self._end.run(lambda: self._pour(quota))
 
-    def _pour(self, quota: Quota) -> None:
+    def _pour(self, quota: MessageQuota) -> None:
         end = self._end
         while True:
             if count := quota.take(self._depth - end.open):
@@ -231,7 +231,7 @@ class VerbsAccesses(VerbsSends):
         Series.__init__(self, sweep, size_bytes=size_bytes)
         self._reads, self._op, self._end, self._key, self._next = verb is Verb.READ, _OPS[verb], end, key, 0
         self._source = PayloadSource(size_bytes)
-        self._slots = Slots(self._source, size_bytes=size_bytes, depth=self._depth, peers=1)
+        self._slots = MessageSlots(self._source, size_bytes=size_bytes, depth=self._depth, peers=1)
         self._compare_there = check
         if self._reads and sweep.verify:
             self._slots.prepare(0)
@@ -247,7 +247,7 @@ class VerbsAccesses(VerbsSends):
             self._op, here, length=self._size_bytes, memory=self._memory, remote_offsets=there, rkey=self._key
         )
 
-    async def _run(self, quota: Quota) -> None:
+    async def _run(self, quota: MessageQuota) -> None:
         if self._sweep.verify:
             await self.run_rounds(quota, round_of=self._round, compare=self._compare)
         else:

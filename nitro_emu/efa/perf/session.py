@@ -22,10 +22,10 @@ from nitro_emu.efa.perf.carrier import QueuePairCarrier, Verb, operation_of, roo
 from nitro_emu.efa.perf.end import Address, QueuePairEnd, QueuePairRoom
 from nitro_emu.errors import NitroError
 from srd.errors import SrdError
-from srd.perf.control import VERSION, Control, Fields, Kind
+from srd.perf.control import VERSION, Control, ControlKind, Fields
 from srd.perf.errors import PerfError
 from srd.perf.session import GOODBYE_WITHIN_S
-from srd.perf.sweep.client import Row, run_sizes
+from srd.perf.sweep.client import SizeRow, run_sizes
 from srd.perf.sweep.plan import Operation, Sweep, encode, sweep_untrusted
 from srd.perf.sweep.server import SizeServer
 
@@ -48,17 +48,19 @@ async def run_client(
     *,
     opened: Open,
     on_start: OnStart,
-    on_row: Callable[[Row], None],
+    on_row: Callable[[SizeRow], None],
 ) -> None:
     """Measure. Raises SrdError, NitroError."""
     with ExitStack() as stack:
         end = opened(stack, room_of(sweep, verb))  # first: a server is not asked without it
         memory = stack.enter_context(ExitStack())
         async with _speaking(await _connect(*address)) as control:
-            await control.send(Kind.TEST, version=VERSION, verb=verb, sweep=encode(sweep), address=end.address.text)
-            _, fields = await control.receive(Kind.READY)
+            await control.send(
+                ControlKind.TEST, version=VERSION, verb=verb, sweep=encode(sweep), address=end.address.text
+            )
+            _, fields = await control.receive(ControlKind.READY)
             end.connect(Address.of_untrusted(fields.get("address")))
-            await control.receive(Kind.START)
+            await control.receive(ControlKind.START)
             on_start(end)
             carrier = QueuePairCarrier(sweep, verb, end)
             await run_sizes(_sizes(sweep, verb, end), carrier, control=control, memory=memory, on_row=on_row)
@@ -76,7 +78,7 @@ async def run_server(
             end = opened(stack, room_of(sweep, verb))
             end.connect(remote)
             sizes = _sizes(sweep, verb, end)
-            await control.send(Kind.READY, address=end.address.text)
+            await control.send(ControlKind.READY, address=end.address.text)
             on_start(end)
             served = SizeServer(sizes, QueuePairCarrier(sweep, verb, end), control=control)
             try:
@@ -94,7 +96,7 @@ async def _speaking(control: Control) -> AsyncIterator[Control]:
         yield control
     except (SrdError, NitroError) as error:
         with suppress(PerfError):
-            await control.send(Kind.FAILED, reason=str(error))
+            await control.send(ControlKind.FAILED, reason=str(error))
             await control.ended(within_s=GOODBYE_WITHIN_S)
         raise
     finally:
@@ -139,7 +141,7 @@ async def _accept(where: tuple[str, int], on_listening: Callable[[int], None]) -
             control = await connected.get()
             with suppress(PerfError, TimeoutError):
                 async with asyncio.timeout(FIRST_WITHIN_S):
-                    _, fields = await control.receive(Kind.TEST)
+                    _, fields = await control.receive(ControlKind.TEST)
                 return control, fields
             control.close()
     finally:

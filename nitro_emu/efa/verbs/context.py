@@ -20,8 +20,8 @@ from nitro_emu.efa.abi import commands, enums, replies
 from nitro_emu.efa.abi.admin import AenqEntry
 from nitro_emu.efa.abi.enums import DeviceCap
 from nitro_emu.efa.verbs.link import Answer, CardConnection, expect
-from nitro_emu.efa.verbs.recv_queue import RecvQueue
-from nitro_emu.efa.verbs.send_queue import SendQueue
+from nitro_emu.efa.verbs.recv_queue import RecvRing
+from nitro_emu.efa.verbs.send_queue import SendRing
 from nitro_emu.errors import VerbsError
 from nitro_emu.run_directory import remedy
 
@@ -83,8 +83,8 @@ class DeviceAttributes:
 class Queues:
     """A queue pair's queues. They hold no reference to it, so that a forgotten queue pair is collected."""
 
-    send: SendQueue
-    recv: RecvQueue
+    send: SendRing
+    recv: RecvRing
 
 
 class Context(Closing):

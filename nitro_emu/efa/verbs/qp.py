@@ -18,11 +18,11 @@ from nitro_emu.efa.verbs.context import Queues
 from nitro_emu.efa.verbs.cq import CompletionQueue
 from nitro_emu.efa.verbs.link import expect
 from nitro_emu.efa.verbs.qp_rules import SendRules, check_transition
-from nitro_emu.efa.verbs.recv_queue import RecvQueue
+from nitro_emu.efa.verbs.recv_queue import RecvRing
 from nitro_emu.efa.verbs.request_ids import Numbers, U64Array
 from nitro_emu.efa.verbs.resource import AddressHandle, ProtectionDomain, Resource
 from nitro_emu.efa.verbs.send_builder import SendBuilder
-from nitro_emu.efa.verbs.send_queue import SendQueue, UdAddress
+from nitro_emu.efa.verbs.send_queue import SendRing, UdAddress
 from nitro_emu.efa.verbs.shared import map_shared
 from nitro_emu.efa.verbs.wr import RecvRequest, SendFlags, SendOps, SendRequest, WrOpcode
 from nitro_emu.errors import VerbsError
@@ -34,7 +34,7 @@ _POSTED_OPS: Final = {WrOpcode.SEND: False, WrOpcode.SEND_WITH_IMM: True}  # wit
 
 @dataclass(frozen=True, slots=True)
 class QpOptions:
-    """What a queue pair is created with. Sizes are requests: `SendQueue` and `RecvQueue` have what there is."""
+    """What a queue pair is created with. Sizes are requests: `SendRing` and `RecvRing` have what there is."""
 
     max_send_wr: int = 1
     max_recv_wr: int = 1
@@ -103,7 +103,7 @@ class QueuePair(Resource):
             ring = map_shared(fd, size_bytes=needed, writable=True)
         finally:
             os.close(fd)
-        self.send_queue = SendQueue(
+        self.send_queue = SendRing(
             ring,
             depth=sizes.sq_depth,
             wqe_bytes=sizes.wqe_bytes,
@@ -112,7 +112,7 @@ class QueuePair(Resource):
             doorbell=link.doorbell(reply.sq_db_offset),
             generation=generation,
         )
-        self.recv_queue = RecvQueue(
+        self.recv_queue = RecvRing(
             ring,
             offset=memory.rq_offset(sizes.sq_depth, wqe_bytes=sizes.wqe_bytes),
             depth=sizes.rq_depth,

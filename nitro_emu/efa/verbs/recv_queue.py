@@ -26,7 +26,7 @@ _NO_BUFFER = (Sge(0, 0, 0),)
 _ONE_BUFFER = io.RX_FIRST | io.RX_LAST
 
 
-class RecvQueue(RequestRing):
+class RecvRing(RequestRing):
     """Requests of up to `max_sges` buffers."""
 
     def __init__(

@@ -20,7 +20,7 @@ from nitro_emu.efa.abi.io import ProcessingHint, SendOp, Sge
 from nitro_emu.efa.abi.limits import MAX_RDMA_SGES
 from nitro_emu.efa.verbs.qp_rules import SendRules
 from nitro_emu.efa.verbs.resource import AddressHandle
-from nitro_emu.efa.verbs.send_queue import Draft, SendQueue, UdAddress
+from nitro_emu.efa.verbs.send_queue import Draft, SendRing, UdAddress
 from nitro_emu.efa.verbs.wr import SendFlags, SendOps
 from nitro_emu.errors import VerbsError
 
@@ -28,7 +28,7 @@ from nitro_emu.errors import VerbsError
 class SendBuilder:
     """Builds sessions. `wr_id` and `wr_flags` are those of the requests that follow."""
 
-    def __init__(self, queue: SendQueue, *, rules: SendRules, inline_write: bool) -> None:
+    def __init__(self, queue: SendRing, *, rules: SendRules, inline_write: bool) -> None:
         self.wr_id = 0
         self.wr_flags = int(SendFlags.SIGNALED)
         self._queue = queue

@@ -73,7 +73,7 @@ class Draft:
             raise VerbsError(errno.EINVAL, f"{error}") from error
 
 
-class SendQueue(RequestRing):
+class SendRing(RequestRing):
     """Requests of up to `max_sges` buffers, or `max_inline_bytes` of inline data."""
 
     def __init__(

@@ -19,7 +19,7 @@ from nitro_emu.card.control import ask
 from nitro_emu.errors import NitroError
 from nitro_emu.peers.vf_config import DEFAULT_PORT
 from scripts.harness.client_server import Event, python, run_both
-from scripts.harness.efa_perf import Device, commands
+from scripts.harness.efa_perf import CardDevice, commands
 from scripts.harness.errors import BenchError
 from scripts.harness.perf import START_S
 from scripts.harness.process import Process, ProcessGroup
@@ -45,7 +45,7 @@ class CardOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class RunningCard:
+class BenchCard:
     """One card."""
 
     process: Process
@@ -56,9 +56,9 @@ class RunningCard:
         """CPU time of its process so far. Raises BenchError if it has ended."""
         return self.process.cpu_s
 
-    def device(self, number: int) -> Device:
+    def device(self, number: int) -> CardDevice:
         """Return one of its virtual functions."""
-        return Device(self.run_dir, device(number))
+        return CardDevice(self.run_dir, device(number))
 
     def counters(self, *names: str) -> dict[str, int]:
         """Return the port counters of some virtual functions together, by default of all.
@@ -80,8 +80,8 @@ class TwoCards:
     """Both cards, and where they run."""
 
     pair: TwoHosts
-    a: RunningCard
-    b: RunningCard
+    a: BenchCard
+    b: BenchCard
 
     @property
     def cpu_s(self) -> float:
@@ -147,12 +147,12 @@ def two_cards(pair: TwoHosts, options: CardOptions) -> Iterator[TwoCards]:
 
 def _start(
     pipes: ProcessGroup, pair: TwoHosts, node: str, *, options: CardOptions, address: str, directory: Path
-) -> RunningCard:
+) -> BenchCard:
     name = {SENDER: "card-a", RECEIVER: "card-b"}[node]
     config = directory / f"{name}.yaml"
     config.write_text(settings(options, name=name, address=address, directory=directory))
     command = pair.command(node, python("nitro_emu.cli", "run", str(config), "--json-lines"))
-    return RunningCard(pipes.start(name, command), directory / name)
+    return BenchCard(pipes.start(name, command), directory / name)
 
 
 def _require_orderly_end(process: Process) -> None:

@@ -22,7 +22,7 @@ MUTATION_SHARE: Final = 0.15
 """Fraction of the entries of which a byte is changed at random."""
 
 
-class Target:
+class ValidNames:
     """What is valid at the moment: numbers and addresses that entries may name."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Target:
         self.qkey = 0
 
 
-class Forge:
+class EntryForge:
     """Makes entries."""
 
     def __init__(self, rng: Random) -> None:
@@ -48,7 +48,7 @@ class Forge:
         """Return a valid number, mostly."""
         return valid if self._rng.random() < share else self.edge(bits)
 
-    def sge(self, target: Target) -> tuple[int, int, int]:
+    def sge(self, target: ValidNames) -> tuple[int, int, int]:
         """Return a buffer, mostly registered."""
         rng = self._rng
         if not target.memory:
@@ -62,7 +62,7 @@ class Forge:
             self.maybe(lkey, bits=24),
         )
 
-    def wqe(self, target: Target, *, phase: int, wqe_bytes: int) -> bytes:
+    def wqe(self, target: ValidNames, *, phase: int, wqe_bytes: int) -> bytes:
         """Return a send request."""
         rng = self._rng
         op = rng.choice((io.SendOp.SEND, io.SendOp.SEND, io.SendOp.SEND, io.SendOp.RDMA_WRITE, io.SendOp.RDMA_READ))
@@ -91,14 +91,14 @@ class Forge:
         )
         return self.mutated(raw)
 
-    def _qp_num(self, target: Target) -> int:
+    def _qp_num(self, target: ValidNames) -> int:
         rng = self._rng
         return rng.choice(target.qp_nums) if target.qp_nums and rng.random() < 0.8 else rng.randrange(FOREIGN_QP_NUMS)
 
-    def _ah(self, target: Target) -> int:
+    def _ah(self, target: ValidNames) -> int:
         return self._rng.choice(target.ahs) if target.ahs else self.edge(16)
 
-    def _remote(self, target: Target, *, length: int) -> io.RemoteMemory:
+    def _remote(self, target: ValidNames, *, length: int) -> io.RemoteMemory:
         rng = self._rng
         if not target.memory:
             return io.RemoteMemory(self.edge(32), self.edge(64), length & 0xFFFFFFFF)
@@ -109,7 +109,7 @@ class Forge:
             self.maybe(length, bits=32),
         )
 
-    def rx(self, target: Target, *, first: bool = True, last: bool = True) -> bytes:
+    def rx(self, target: ValidNames, *, first: bool = True, last: bool = True) -> bytes:
         """Return a receive descriptor."""
         address, length, lkey = self.sge(target)
         rng = self._rng

@@ -26,7 +26,7 @@ from typing import Final
 from netns.base.output import emit
 from nitro_emu.efa.abi import admin, commands, enums, io, limits, memory, replies
 from nitro_emu.errors import NitroError
-from scripts.benches.card_fuzz.forge import Forge, Target
+from scripts.benches.card_fuzz.forge import EntryForge, ValidNames
 from scripts.benches.card_fuzz.raw_device import RawAnswer, RawDevice, close_all, map_and_close
 
 MAX_CONNECTIONS: Final = 4
@@ -74,7 +74,7 @@ class Cq:
 
 
 @dataclass(slots=True)
-class Program:
+class FuzzedProgram:
     """A connection, and what it has made."""
 
     device: RawDevice
@@ -82,7 +82,7 @@ class Program:
     kick_fd: int
     event_fds: list[int]
     pd: int
-    target: Target = field(default_factory=Target)
+    target: ValidNames = field(default_factory=ValidNames)
     qps: list[Qp] = field(default_factory=list)
     cqs: list[Cq] = field(default_factory=list)
     payloads: list[int] = field(default_factory=list)
@@ -102,12 +102,12 @@ class Fuzzer:
         self._path = path
         self._gids = gids
         self._rng = Random(seed)  # noqa: S311 - reproducible by its seed
-        self._forge = Forge(self._rng)
-        self._programs: list[Program] = []
+        self._forge = EntryForge(self._rng)
+        self._programs: list[FuzzedProgram] = []
         self.entries = 0
         self.connections = 0
         self.statuses: Counter[str] = Counter()
-        self._moves: list[tuple[Callable[[Program], None], int]] = [
+        self._moves: list[tuple[Callable[[FuzzedProgram], None], int]] = [
             (self._send, 40),
             (self._post_receives, 25),
             (self._poll, 25),
@@ -159,23 +159,23 @@ class Fuzzer:
             return
         os.close(uar.fds[1])
         words = memoryview(map_and_close(uar.fds[0], writable=True)).cast("I")
-        program = Program(device, words, uar.fds[2], [uar.fds[3]], domain.reply.pd)
+        program = FuzzedProgram(device, words, uar.fds[2], [uar.fds[3]], domain.reply.pd)
         program.target.qkey = self._rng.getrandbits(32)
         self._programs.append(program)
         for make in (self._new_memory, self._new_cq, self._new_handle, self._new_qp, self._new_qp):
             make(program)
 
-    def _ask(self, program: Program, command: commands.Command, *, fds: Sequence[int] = ()) -> RawAnswer:
+    def _ask(self, program: FuzzedProgram, command: commands.Command, *, fds: Sequence[int] = ()) -> RawAnswer:
         self.entries += 1
         answer = program.device.ask(command, fds=fds)
         self.statuses[answer.status.name] += 1
         return answer
 
-    def _create(self, program: Program) -> None:
+    def _create(self, program: FuzzedProgram) -> None:
         rng = self._rng
         rng.choice((self._new_qp, self._new_cq, self._new_handle, self._new_memory))(program)
 
-    def _new_memory(self, program: Program) -> None:
+    def _new_memory(self, program: FuzzedProgram) -> None:
         if len(program.payloads) >= MAX_OBJECTS:
             return
         rng = self._rng
@@ -193,7 +193,7 @@ class Fuzzer:
         if isinstance(reply, replies.RegMrReply):
             program.target.memory.append((command.iova, command.mr_length, reply.l_key, reply.r_key))
 
-    def _new_cq(self, program: Program) -> None:
+    def _new_cq(self, program: FuzzedProgram) -> None:
         if len(program.cqs) >= MAX_OBJECTS:
             return
         rng = self._rng
@@ -207,7 +207,7 @@ class Fuzzer:
             index = answer.reply.db_offset // memory.DOORBELL_BYTES
             program.cqs.append(Cq(answer.reply.cq_idx, ring, command.cq_depth, entry_bytes, index))
 
-    def _new_handle(self, program: Program) -> None:
+    def _new_handle(self, program: FuzzedProgram) -> None:
         if len(program.target.ahs) >= MAX_OBJECTS:
             return
         gid = self._rng.choice(self._gids) if self._rng.random() < 0.95 else self._rng.randbytes(16)
@@ -215,7 +215,7 @@ class Fuzzer:
         if isinstance(reply, replies.CreateAhReply):
             program.target.ahs.append(reply.ah)
 
-    def _new_qp(self, program: Program) -> None:
+    def _new_qp(self, program: FuzzedProgram) -> None:
         if len(program.qps) >= MAX_QPS or not program.cqs:
             return
         rng = self._rng
@@ -241,7 +241,7 @@ class Fuzzer:
         program.target.qp_nums.append(reply.qp_num)
         self._to_rts(program, program.qps[-1])
 
-    def _to_rts(self, program: Program, qp: Qp) -> None:
+    def _to_rts(self, program: FuzzedProgram, qp: Qp) -> None:
         bits = enums.ModifyMask.QP_STATE | enums.ModifyMask.QKEY | enums.ModifyMask.RNR_RETRY
         for state in (enums.QpState.INIT, enums.QpState.RTR, enums.QpState.RTS):
             retry = self._rng.randrange(8)
@@ -250,16 +250,16 @@ class Fuzzer:
 
     # -- moves ------------------------------------------------------------------------------------------------------
 
-    def _ring(self, program: Program, index: int, value: int) -> None:
+    def _ring(self, program: FuzzedProgram, index: int, value: int) -> None:
         program.uar[index] = value & 0xFFFFFFFF
         self._kick(program, 1)
 
-    def _kick(self, program: Program, value: int) -> None:
+    def _kick(self, program: FuzzedProgram, value: int) -> None:
         if select.select((), (program.kick_fd,), (), 0)[1]:
             with suppress(BlockingIOError):
                 os.eventfd_write(program.kick_fd, value)
 
-    def _send(self, program: Program) -> None:
+    def _send(self, program: FuzzedProgram) -> None:
         if not program.qps:
             return
         rng = self._rng
@@ -278,7 +278,7 @@ class Fuzzer:
             self.entries += 1
         self._ring(program, qp.sq_index, qp.sent & 0xFFFF if rng.random() < 0.99 else rng.getrandbits(32))
 
-    def _post_receives(self, program: Program) -> None:
+    def _post_receives(self, program: FuzzedProgram) -> None:
         if not program.qps:
             return
         rng = self._rng
@@ -297,7 +297,7 @@ class Fuzzer:
             self.entries += 1
         self._ring(program, qp.rq_index, qp.received & 0xFFFF if rng.random() < 0.99 else rng.getrandbits(32))
 
-    def _poll(self, program: Program) -> None:
+    def _poll(self, program: FuzzedProgram) -> None:
         """Consume completions, as a good program; most of the time of all queues."""
         for cq in program.cqs:
             if self._rng.random() < 0.1:
@@ -315,7 +315,7 @@ class Fuzzer:
             self.entries += 1
             self._ring(program, cq.doorbell_index, word)
 
-    def _note(self, program: Program, status: int, flags: int, qp_num: int) -> None:
+    def _note(self, program: FuzzedProgram, status: int, flags: int, qp_num: int) -> None:
         if not flags & io.CQE_QUEUE_MASK:
             return  # nothing was stored there yet: the consumer counter was changed at random
         queue = io.QueueType((flags & io.CQE_QUEUE_MASK) >> io.CQE_QUEUE_SHIFT)
@@ -325,7 +325,7 @@ class Fuzzer:
                 qp.sends_done += queue is io.QueueType.SEND
                 qp.receives_done += queue is io.QueueType.RECV
 
-    def _doorbells(self, program: Program) -> None:
+    def _doorbells(self, program: FuzzedProgram) -> None:
         """Ring any doorbell with any value."""
         rng = self._rng
         qp_words = [index for qp in program.qps for index in (qp.sq_index, qp.rq_index)]
@@ -335,7 +335,7 @@ class Fuzzer:
             self.entries += 1
             self._ring(program, index, self._forge.edge(32))
 
-    def _scribble(self, program: Program) -> None:
+    def _scribble(self, program: FuzzedProgram) -> None:
         """Write random bytes over all that may be written."""
         rng = self._rng
         if program.qps and rng.random() < 0.7:
@@ -348,7 +348,7 @@ class Fuzzer:
                 program.uar[index] = rng.getrandbits(32)
         self._kick(program, rng.choice((1, 1 << 40)))
 
-    def _modify(self, program: Program) -> None:
+    def _modify(self, program: FuzzedProgram) -> None:
         if not program.qps:
             return
         rng = self._rng
@@ -365,7 +365,7 @@ class Fuzzer:
                                     program.target.qkey, rng.getrandbits(32), 0, rng.randrange(9)),
         )  # fmt: skip
 
-    def _destroy(self, program: Program) -> None:
+    def _destroy(self, program: FuzzedProgram) -> None:
         rng, target = self._rng, program.target
         kind = rng.randrange(5)
         if kind == 0 and program.qps:
@@ -387,16 +387,16 @@ class Fuzzer:
         elif kind == 4:
             self._ask(program, rng.choice((commands.DeallocPd(program.pd), commands.DeallocUar(1))))
 
-    def _valid_command(self, program: Program) -> None:
+    def _valid_command(self, program: FuzzedProgram) -> None:
         self._raw(program, program.device.entry(self._forge.any_command()))
 
-    def _raw(self, program: Program, data: bytes) -> None:
+    def _raw(self, program: FuzzedProgram, data: bytes) -> None:
         self.entries += 1
         reply, received = program.device.exchange(data)
         close_all(received)
         self.statuses[enums.AdminStatus(reply[2]).name] += 1
 
-    def _garbage(self, program: Program) -> None:
+    def _garbage(self, program: FuzzedProgram) -> None:
         rng, device = self._rng, program.device
         kind = rng.randrange(4)
         if kind == 0:
@@ -409,7 +409,7 @@ class Fuzzer:
         else:
             self._raw(program, admin.encode_command(commands.AllocPd(), command_id=7, phase=device.phase ^ 1))
 
-    def _descriptors(self, program: Program) -> None:
+    def _descriptors(self, program: FuzzedProgram) -> None:
         """Send descriptors of all kinds with a command that takes some, or none."""
         rng = self._rng
         with suppress(OSError):
@@ -444,7 +444,7 @@ class Fuzzer:
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, rng.getrandbits(5))
         return fd
 
-    def _unread(self, program: Program) -> None:
+    def _unread(self, program: FuzzedProgram) -> None:
         """Send commands without reading the answers; then read them all, or leave."""
         device = program.device
         device.socket.settimeout(0)
@@ -463,7 +463,7 @@ class Fuzzer:
             close_all(fds)
             self.statuses[enums.AdminStatus(data[2]).name] += 1
 
-    def _eventfds(self, program: Program) -> None:
+    def _eventfds(self, program: FuzzedProgram) -> None:
         """Let the card wait for a full or an empty eventfd, if it can."""
         for fd in (program.kick_fd, *program.event_fds):
             os.set_blocking(fd, False)
@@ -475,7 +475,7 @@ class Fuzzer:
             if fd != program.kick_fd or self._rng.random() < 0.5:
                 os.set_blocking(fd, True)
 
-    def _memory_tricks(self, program: Program) -> None:
+    def _memory_tricks(self, program: FuzzedProgram) -> None:
         """Shrink, punch holes into and close what is registered."""
         if not program.payloads:
             return
@@ -489,7 +489,7 @@ class Fuzzer:
             program.payloads.remove(fd)
             os.close(fd)
 
-    def _leave(self, program: Program) -> None:
+    def _leave(self, program: FuzzedProgram) -> None:
         if self._rng.random() < 0.5:
             program.is_dead = True
 

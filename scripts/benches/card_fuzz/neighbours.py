@@ -71,7 +71,8 @@ class Game:
         """Return 1 if what an end waits for fails, or does not come in time."""
         try:
             await asyncio.wait_for(end.run(work), BOUND_S)
-        except (PerfError, TimeoutError):
+        except (PerfError, TimeoutError) as error:
+            print(f"neighbour: {str(error) or f'nothing came in {BOUND_S:.0f} s'}", file=sys.stderr, flush=True)
             return 1
         return 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import socket
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -45,20 +46,20 @@ _COMPLAINTS: Final = ("Traceback", "internal error", "Exception in callback")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FreeAddress:
     """An address of this machine that nobody else uses."""
 
     host: str
     port: int
 
 
-def free_place() -> Place:
+def free_place() -> FreeAddress:
     """Return an address of 127/8 with a free port: other cards may run on this machine."""
     draw = random.SystemRandom()
     host = f"127.{draw.randrange(1, 255)}.{draw.randrange(256)}.{draw.randrange(1, 255)}"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind((host, 0))
-        return Place(host, sock.getsockname()[1])
+        return FreeAddress(host, sock.getsockname()[1])
 
 
 def start_card(group: ProcessGroup, directory: Path) -> Process:
@@ -144,6 +145,7 @@ def measure(entries: int, *, seed: int) -> dict[str, float]:
             if card.status is None:
                 raise
             return {**dict.fromkeys(FIGURES, math.inf), "card_lives": 0, "internal_errors": complaints(card)}
+        print(good.errors, end="", file=sys.stderr)  # why a message failed
         return {
             "entries": took["entries"],
             "connections": took["connections"],

@@ -22,7 +22,7 @@ from netns.backends.virtual.virtual_link import VirtualLink
 from scripts.benches.outcome import Round
 from scripts.benches.reference_fabric import ENDS, PACKET_BYTES, RTT_S, fabric
 from srd.proto.wire.status import Status
-from srd.sim.experiments.bulk import Bulk, bulk
+from srd.sim.experiments.bulk import BulkSimulation, bulk
 from srd.sim.simulation import NS_PER_S
 
 SPINES: Final = 4
@@ -43,10 +43,10 @@ SAMPLE_NS: Final = NS_PER_S // 10_000
 
 
 @dataclass(slots=True)
-class Repair:
+class LinkRepair:
     """A repaired link: checks every millisecond whether it carries packets again."""
 
-    running: Bulk
+    running: BulkSimulation
     link: VirtualLink
     repaired_at_ns: int
     seconds: float = math.inf
@@ -67,7 +67,7 @@ class Repair:
 class Landings:
     """The longest time in which no payload landed, in samples every SAMPLE_NS."""
 
-    def __init__(self, running: Bulk) -> None:
+    def __init__(self, running: BulkSimulation) -> None:
         self.longest_gap_ns = 0
         self._running = running
         self._bytes = -1
@@ -113,14 +113,14 @@ def measure(seed: int, _seconds: float) -> Round:
     )
 
 
-def _schedule(running: Bulk) -> list[Repair]:
+def _schedule(running: BulkSimulation) -> list[LinkRepair]:
     fabric, repairs = running.simulation.fabric, []
     for at_s, spines in FAILURES:
         at_ns = running.simulation.now_ns + round(at_s * NS_PER_S)
         for spine in spines:
             dead_ns = round(DEAD_S * NS_PER_S)
             fabric.fail(spine, at_ns=at_ns, for_ns=dead_ns)
-            repair = Repair(running, fabric.links["leaf1", spine], at_ns + dead_ns)
+            repair = LinkRepair(running, fabric.links["leaf1", spine], at_ns + dead_ns)
             fabric.at(at_ns + dead_ns, repair.watch)
             repairs.append(repair)
     return repairs

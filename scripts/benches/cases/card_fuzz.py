@@ -17,7 +17,7 @@ from typing import Final
 
 from scripts.benches import campaign
 from scripts.benches.card_fuzz.run import measure
-from scripts.benches.case import Request
+from scripts.benches.case import CaseOptions
 from scripts.benches.outcome import Round, Wanted
 
 RUNS: Final = 10
@@ -34,7 +34,7 @@ WANTED: Final = (
 )
 
 
-def rounds(request: Request) -> Iterator[Round]:
+def rounds(request: CaseOptions) -> Iterator[Round]:
     """Make so many runs, each with a seed of its own."""
     first = 1 if request.seed is None else request.seed
     for seed in campaign.seeds(first, runs=campaign.planned(request, runs=RUNS)):

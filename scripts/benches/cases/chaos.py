@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from scripts.benches import campaign
-from scripts.benches.case import Request
+from scripts.benches.case import CaseOptions
 from scripts.benches.chaos.run import run_scenario
 from scripts.benches.outcome import Round
 
 RUNS: Final = 300
 
 
-def measure(request: Request) -> Iterator[Round]:
+def measure(request: CaseOptions) -> Iterator[Round]:
     """Make all runs, as one round; a single one if a seed is given, but for more that are asked for."""
     first, reports = 1 if request.seed is None else request.seed, []
     for seed in campaign.seeds(first, runs=campaign.planned(request, runs=RUNS)):

@@ -61,9 +61,9 @@ def ratios(ours: Figures, baselines: dict[str, dict[str, float]], *, link: str) 
     return {f"tcp_ratio_{link}": ours[gbps] / tcp[gbps], f"cpu_per_gb_ratio_{link}": ours[cpu] / tcp[cpu]}
 
 
-def _flows(two: TwoHosts, *, seconds: float) -> Iterator[tuple[str, iperf.Flow]]:
+def _flows(two: TwoHosts, *, seconds: float) -> Iterator[tuple[str, iperf.IperfFlow]]:
     """Run the contestants, one after the other."""
-    runs: dict[str, Callable[[], iperf.Flow]] = {OURS: partial(iperf.ours, two, seconds=seconds, plain=True)}
+    runs: dict[str, Callable[[], iperf.IperfFlow]] = {OURS: partial(iperf.ours, two, seconds=seconds, plain=True)}
     for algorithm in () if lacks("iperf3") else iperf.ALGORITHMS:
         runs[f"tcp_{algorithm}"] = partial(iperf.run, two, algorithm=algorithm, seconds=seconds)
     for name, run in runs.items():

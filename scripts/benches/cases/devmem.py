@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from scripts.benches.devmem.run import Transfer, is_killed, transfer
+from scripts.benches.devmem.run import DevmemTransfer, is_killed, transfer
 from scripts.benches.devmem.shaped import MTU, PAYLOAD_RATE_BPS, shaped_veth_pair
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.harness.errors import BenchError
@@ -65,7 +65,7 @@ def _round(number: int, shaped: TwoHosts, bare: TwoHosts, *, seconds: float) -> 
     return Round(number, figures, {method: _figures(*over[method]) for method in METHODS[1:]})
 
 
-def _figures(shaped: Transfer, bare: Transfer) -> Figures:
+def _figures(shaped: DevmemTransfer, bare: DevmemTransfer) -> Figures:
     return {
         "line_fraction": shaped.goodput_bps / PAYLOAD_RATE_BPS,
         "goodput_gbps": bare.goodput_bps / 1e9,

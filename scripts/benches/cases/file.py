@@ -27,7 +27,7 @@ from typing import Final
 
 import numpy as np
 
-from scripts.benches.case import Request
+from scripts.benches.case import CaseOptions
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.veth import iperf
 from scripts.harness.client_server import python, run_both
@@ -57,7 +57,7 @@ _MODES: Final = {"file": True, "secure_file": False}
 """Prefix of the figures, and whether in plain text."""
 
 
-def rounds(request: Request) -> Iterator[Round]:
+def rounds(request: CaseOptions) -> Iterator[Round]:
     """Make so many rounds; BenchError is raised for what the file system refuses."""
     try:
         yield from _rounds(

@@ -17,18 +17,18 @@ from netns.governance.model import (
     Admission,
     ClusterQueue,
     Cohort,
-    Condition,
-    Flavor,
-    Group,
     LocalQueue,
     PodSet,
     PodSetAdmission,
     Preemption,
     Quota,
+    ResourceFlavor,
+    ResourceGroup,
     Workload,
+    WorkloadCondition,
 )
 from netns.governance.settings import BOTH_STRATEGIES
-from netns.governance.simulate import NODE_GPUS, Simulation
+from netns.governance.simulate import NODE_GPUS, GovernanceSimulation
 from netns.governance.trace import generated
 from scripts.benches.outcome import Figures, Wanted
 from scripts.harness.steps import step
@@ -59,12 +59,12 @@ def busy(seed: int, *, fair: bool) -> State:
     """Return a full cluster, with preemption and borrowing."""
     rng = random.Random(seed)  # noqa: S311 - a workload
     quotas = {"cpu": Quota(1_000_000), GPU: Quota(100)}
-    group = Group(("cpu", GPU), tuple((name, quotas) for name in FLAVORS))
+    group = ResourceGroup(("cpu", GPU), tuple((name, quotas) for name in FLAVORS))
     rules = Preemption("LowerPriority", "Any", while_borrowing=True)
     names = [f"q{number}" for number in range(QUEUES)]
     state = State(
         Settings(fair_sharing=BOTH_STRATEGIES if fair else None),
-        flavors=[Flavor(name) for name in FLAVORS],
+        flavors=[ResourceFlavor(name) for name in FLAVORS],
         queues=[ClusterQueue(name, f"c{number % 5}", (group,), preemption=rules) for number, name in enumerate(names)],
         cohorts=[Cohort(f"c{number}", "root") for number in range(5)],
         local_queues=[LocalQueue(f"n/{name}", name) for name in names],
@@ -96,7 +96,7 @@ def _admitted(rng: random.Random, number: int, queue: str) -> Workload:
         created=float(number),
     )
     made.admission = Admission(queue, (PodSetAdmission("main", 1, dict.fromkeys(requests, flavor), requests),))
-    made.conditions["QuotaReserved"] = Condition(status=True, at=float(number))
+    made.conditions["QuotaReserved"] = WorkloadCondition(status=True, at=float(number))
     return made
 
 
@@ -116,5 +116,5 @@ def _cycle_s(seed: int, *, fair: bool) -> float:
 def _simulation_s(seed: int) -> float:
     trace = generated("philly", jobs=JOBS, gpus=NODES * NODE_GPUS, teams=8, load=1.0, seed=seed)
     started_at = process_time()
-    Simulation(trace, nodes=NODES, governance=True, topology=True, seed=seed).run()
+    GovernanceSimulation(trace, nodes=NODES, governance=True, topology=True, seed=seed).run()
     return process_time() - started_at

@@ -26,22 +26,22 @@ import numpy as np
 
 from netns.base.build import BUILD
 from scripts.benches import campaign
-from scripts.benches.case import Request
+from scripts.benches.case import CaseOptions
 from scripts.benches.outcome import Round, Wanted
-from scripts.benches.torture.journal import Entry, entries
+from scripts.benches.torture.journal import JournalEntry, entries
 from scripts.benches.torture.layout import ATTACK
 from scripts.benches.torture.plans import (
     MIB,
     AttackerPlan,
     EndpointPlan,
-    Kind,
     Net,
     NetworkPlan,
     ReceiverPlan,
-    Scenario,
+    RequestKind,
     SenderPlan,
+    TortureScenario,
 )
-from scripts.benches.torture.process import Worker
+from scripts.benches.torture.process import TortureWorker
 from scripts.benches.torture.run import TortureRun, completed
 from scripts.benches.torture.scenario import LIE, with_region
 from scripts.harness.errors import BenchError
@@ -65,7 +65,7 @@ WANTED: Final = (
 )
 
 
-def rounds(request: Request) -> Iterator[Round]:
+def rounds(request: CaseOptions) -> Iterator[Round]:
     """Make one round with so many packets."""
     if os.geteuid():
         raise BenchError("hostile captures packets of its own transfer, which needs root; run it with sudo")
@@ -77,7 +77,7 @@ def rounds(request: Request) -> Iterator[Round]:
         yield Round(seed, figures(run))
 
 
-def scenario(packets: int, *, seed: int, secure: bool) -> Scenario:
+def scenario(packets: int, *, seed: int, secure: bool) -> TortureScenario:
     """Return a transfer and its attacker."""
     security, in_slice = "keys" if secure else "plain", min(packets, SLICE_PACKETS)
     plan = EndpointPlan(
@@ -88,11 +88,11 @@ def scenario(packets: int, *, seed: int, secure: bool) -> Scenario:
         security=security,
     )
     endpoint = with_region(plan, factor=1.0)
-    sender = SenderPlan(endpoint, weights={Kind.SEND: 1.0}, longest_bytes=MIB, outstanding=16, small=0.0)
+    sender = SenderPlan(endpoint, weights={RequestKind.SEND: 1.0}, longest_bytes=MIB, outstanding=16, small=0.0)
     slice_s, slices = in_slice / RATE, -(-packets // in_slice)
     attacker = AttackerPlan(RATE, TRAINS, KINDS, slice_s, security=security, slices=slices)
     seconds = slices * (2 * slice_s + MAKING_S)
-    return Scenario(seed, seconds, NetworkPlan(Net.LOOPBACK), ReceiverPlan(endpoint), (sender,), (attacker,))
+    return TortureScenario(seed, seconds, NetworkPlan(Net.LOOPBACK), ReceiverPlan(endpoint), (sender,), (attacker,))
 
 
 def figures(run: TortureRun) -> dict[str, float]:
@@ -137,7 +137,14 @@ class _Span:
         self.seconds = self.cpu_s = 0.0
         self.size_bytes = 0
 
-    def add(self, before: Entry, after: Entry, *, ends: Sequence[tuple[float, int, int]], receiver: Worker) -> None:
+    def add(
+        self,
+        before: JournalEntry,
+        after: JournalEntry,
+        *,
+        ends: Sequence[tuple[float, int, int]],
+        receiver: TortureWorker,
+    ) -> None:
         """Add the time between two entries."""
         self.seconds += after.at - before.at
         self.size_bytes += sum(
@@ -152,7 +159,7 @@ class _Span:
         return self.size_bytes / self.seconds
 
 
-def _completed(sender: Worker) -> Iterator[tuple[float, int, int]]:
+def _completed(sender: TortureWorker) -> Iterator[tuple[float, int, int]]:
     """Yield when each request ended, its length and its status."""
     lengths: dict[tuple[int, int], int] = {}
     for entry in entries(sender.journal):

@@ -36,7 +36,7 @@ from scripts.harness.client_server import Event, require_no_drops, run_both
 from scripts.harness.drops import no_drops
 from scripts.harness.needs import Need, lacks
 from scripts.harness.perf import START_S
-from scripts.harness.rooms import Profile
+from scripts.harness.rooms import CommandProfile
 from scripts.harness.two_hosts import LOOPBACK, Here, one_core, veth_pair
 from scripts.harness.worker import worker
 from srd.perf.tcp_socket import CUBIC
@@ -138,7 +138,7 @@ def profile(seconds: float) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield each workload, plain and encrypted, and where the asking end's processor time goes: room -> share."""
     for name in WORKLOADS:
         for kind in (PLAIN, SECURE):
-            with Profile.made() as made:
+            with CommandProfile.made() as made:
                 options = {"kinds": [kind], "control": str(made.control), "turns": 1, "seconds": seconds}
                 _run([name], bound_s=START_S + 5 * seconds, prefix=made.prefix, **options)
                 yield f"{name}, {kind}", made.shares()

@@ -68,7 +68,7 @@ PLACEMENTS: Final = ("required", "preferred", "bad")
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class RingSize:
     """The size of a measurement."""
 
     tensor_bytes: int = TENSOR_BYTES
@@ -76,7 +76,7 @@ class Size:
     """Iterations of each run."""
 
 
-def measure(seed: int, *, size: Size) -> Figures:
+def measure(seed: int, *, size: RingSize) -> Figures:
     """Make one round: all three placements in one lab, whose ECMP and order of placements depend on `seed`."""
     topology = replace(read_topology(file_named("cluster")), name=f"placement-{os.getpid()}", seed=seed)
     hosts = placements(topology)
@@ -155,7 +155,7 @@ def _shortest_paths(topology: Topology, source: str, *, target: str) -> tuple[fl
     return delay_us / 1e6, rate_bps
 
 
-def _iterations_s(lab: Lab, *, hosts: Sequence[str], size: Size) -> list[float]:
+def _iterations_s(lab: Lab, *, hosts: Sequence[str], size: RingSize) -> list[float]:
     """Return the times of the iterations of one run on these hosts."""
     sizes = ["--bytes", str(size.tensor_bytes), "--iterations", str(size.iterations)]
     command = [sys.executable, "-m", PROGRAM, *sizes, "--delay-target", DELAY_TARGET]

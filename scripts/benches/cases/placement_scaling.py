@@ -21,7 +21,7 @@ from typing import Final
 from netns.inventory.layers import LEVELS
 from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node, layer_label
 from netns.placement.assign import assign
-from netns.placement.model import Request, Slice, Unplaceable, Usage
+from netns.placement.model import PlacementRequest, Slice, Unplaceable, Usage
 from scripts.benches.outcome import Figures, Wanted
 from scripts.harness.errors import BenchError
 
@@ -39,10 +39,10 @@ TAKEN: Final = 8
 LAYERS: Final = tuple(level for level in LEVELS if level in (layer_label(1), layer_label(2), layer_label(3)))
 TREE: Final = (*LAYERS, HOSTNAME_LABEL)
 REQUESTS: Final = {
-    "required": Request(count=RANKS, mode="required", level=layer_label(1)),
-    "preferred": Request(count=RANKS, mode="preferred", level=layer_label(2)),
-    "unconstrained": Request(count=RANKS, mode="unconstrained"),
-    "slices": Request(count=RANKS, mode="required", level=layer_label(1), slices=(Slice(layer_label(3), 8),)),
+    "required": PlacementRequest(count=RANKS, mode="required", level=layer_label(1)),
+    "preferred": PlacementRequest(count=RANKS, mode="preferred", level=layer_label(2)),
+    "unconstrained": PlacementRequest(count=RANKS, mode="unconstrained"),
+    "slices": PlacementRequest(count=RANKS, mode="required", level=layer_label(1), slices=(Slice(layer_label(3), 8),)),
 }
 
 
@@ -69,7 +69,7 @@ def cluster(count: int) -> tuple[list[Node], list[Usage]]:
     return nodes, [Usage({}, node=node.name) for node in nodes[::TAKEN]]
 
 
-def _fastest_s(cluster_: tuple[Sequence[Node], Sequence[Usage]], request: Request) -> float:
+def _fastest_s(cluster_: tuple[Sequence[Node], Sequence[Usage]], request: PlacementRequest) -> float:
     nodes, usage = cluster_
     best = float("inf")
     for _ in range(CALLS):

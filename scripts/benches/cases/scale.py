@@ -22,7 +22,7 @@ from time import perf_counter, process_time
 from typing import Final, NamedTuple
 
 from netns.programs import end_with
-from scripts.benches.case import Request
+from scripts.benches.case import CaseOptions
 from scripts.benches.outcome import Round, wanted
 from scripts.harness.errors import BenchError
 from srd.sim.experiments.experiment import run
@@ -45,7 +45,7 @@ class Ran(NamedTuple):
     memory_bytes: int
 
 
-def rounds(request: Request) -> Iterator[Round]:
+def rounds(request: CaseOptions) -> Iterator[Round]:
     """Make one round."""
     first, size_bytes = request.seed or 1, int((request.packets or HOPS) / PROCESSES / HOPS_PER_BYTE)
     context = multiprocessing.get_context("fork")  # nothing here has threads yet

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from scripts.benches.outcome import Figures, Round, Wanted
-from scripts.benches.veth.iperf import Flow
+from scripts.benches.veth.iperf import IperfFlow
 from scripts.benches.veth.worker.streams import KINDS, MESSAGE, STREAM, TCP
 from scripts.harness.client_server import run_both
 from scripts.harness.drops import no_drops
@@ -54,7 +54,7 @@ def ratios(ours: Figures, baselines: Mapping[str, Figures]) -> dict[str, float]:
     }
 
 
-def _flow(two: TwoHosts, *, kind: str, count: int, seconds: float) -> Flow:
+def _flow(two: TwoHosts, *, kind: str, count: int, seconds: float) -> IperfFlow:
     received, sent = run_both(
         two,
         server=worker(WORKER, "receive", host=two.receiver, kind=kind, count=count),
@@ -64,4 +64,4 @@ def _flow(two: TwoHosts, *, kind: str, count: int, seconds: float) -> Flow:
     if not received["intact"]:
         raise BenchError(f"{kind}: the receiver found other bytes than were sent")
     gigabytes = sent["bytes"] / 1e9
-    return Flow(8 * gigabytes / sent["seconds"], (received["cpu_s"] + sent["cpu_s"]) / gigabytes)
+    return IperfFlow(8 * gigabytes / sent["seconds"], (received["cpu_s"] + sent["cpu_s"]) / gigabytes)

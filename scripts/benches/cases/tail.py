@@ -26,7 +26,7 @@ from netns.topology.model import reference
 from scripts.benches.cases.latency import SMALL_SIZES, TCP, figures, ours_loaded, round_trips
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.reference_fabric import RECEIVER, SENDER
-from scripts.benches.veth.iperf import Flow
+from scripts.benches.veth.iperf import IperfFlow
 from scripts.harness import perf
 from scripts.harness.two_hosts import TwoHosts
 from scripts.harness.waiting import wait_until
@@ -97,7 +97,7 @@ def measure_tcp(lab: Lab, *, seconds: float, mptcp: bool) -> dict[str, float]:
         )
         time.sleep(WARM_UP_S)
         found = round_trips(pinned, *TCP, sizes=SMALL_SIZES, seconds=seconds)
-        bulk = Flow.of(ended())
+        bulk = IperfFlow.of(ended())
     return found | {"bulk_mbps": 1e3 * bulk.gbps}
 
 

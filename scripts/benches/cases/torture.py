@@ -27,9 +27,9 @@ from typing import Final
 import click
 
 from scripts.benches import campaign
-from scripts.benches.case import Request
+from scripts.benches.case import CaseOptions
 from scripts.benches.outcome import Round, Wanted
-from scripts.benches.torture.result import Result
+from scripts.benches.torture.result import TortureResult
 from scripts.benches.torture.run import run_scenario
 from scripts.benches.torture.scenario import GIANT_NEEDS_BYTES, Capabilities, scenario
 from scripts.installed import ROOT, STAMP, digest
@@ -61,10 +61,10 @@ def _is_compiled() -> bool:
     return installed and any(Path(ROOT, ".venv", "lib").glob("python*/site-packages/srd/proto/endpoint/peer.*.so"))
 
 
-def rounds(request: Request) -> Iterator[Round]:
+def rounds(request: CaseOptions) -> Iterator[Round]:
     """Make one round: scenarios until the time is up, or so many runs; the seed is that of the first one."""
     first = random.SystemRandom().randrange(1 << 31) if request.seed is None else request.seed
-    available, results = capabilities(), list[Result]()
+    available, results = capabilities(), list[TortureResult]()
     for seed in campaign.seeds(first, runs=request.runs, seconds=request.seconds or SECONDS):
         what = scenario(seed, capabilities=available, seconds=SCENARIO_S)
         click.echo(f"seed {seed}: {what.describe()}", err=True)
@@ -73,7 +73,7 @@ def rounds(request: Request) -> Iterator[Round]:
     yield Round(first, _figures(results))
 
 
-def _figures(results: list[Result]) -> dict[str, float]:
+def _figures(results: list[TortureResult]) -> dict[str, float]:
     return {
         "wrong_bytes": sum(len(each.wrong) for each in results),
         "disagreements": sum(len(each.disagreements) for each in results),

@@ -31,7 +31,7 @@ from scripts.benches.cases.tail import has_mptcp
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.reference_fabric import RECEIVER, SENDER
 from scripts.benches.tunnel import redis
-from scripts.benches.tunnel.carriers import Usage, openvpn, srd_tunnel, wireguard_go
+from scripts.benches.tunnel.carriers import CarrierUsage, openvpn, srd_tunnel, wireguard_go
 from scripts.benches.tunnel.fabric import dead, loss, uplink_bytes
 from scripts.benches.tunnel.streams import OMIT_S, WORKER, Sockets, stream
 from scripts.benches.veth import iperf
@@ -122,7 +122,7 @@ def bare(ends: TwoHosts, found: Found, *, seconds: float) -> None:
     with srd_tunnel(ends) as inner:
         found[OURS] = {"ping_ms": inner.ping_ms(count=PINGS)} | _carried_flow(inner, seconds=seconds)
         found[OURS] |= connections(inner)
-        found[OURS]["peak_rss_bytes"] = Usage.of(inner).peak_rss_bytes
+        found[OURS]["peak_rss_bytes"] = CarrierUsage.of(inner).peak_rss_bytes
     carriers = {"plain tunnel": srd_tunnel(ends, "--plain"), "busy tunnel": srd_tunnel(ends, "--busy-poll")}
     carriers |= {name: vpn(ends, mtu=MTU) for name, vpn in VPNS.items() if not lacks(name)}
     for name, carrier in carriers.items():
@@ -139,9 +139,9 @@ def _flow(ends: TwoHosts, *, seconds: float) -> dict[str, float]:
 
 def _carried_flow(inner: TwoHosts, *, seconds: float) -> dict[str, float]:
     """Measure a flow, and what the processes that carry it used for it, its start included."""
-    before = Usage.of(inner)
+    before = CarrierUsage.of(inner)
     found = _flow(inner, seconds=seconds)
-    after = Usage.of(inner)
+    after = CarrierUsage.of(inner)
     if found:
         carried_gb = found["gbps"] / 8 * (max(round(seconds), 1) + iperf.OMIT_S)  # about: its start is slower
         found["cpu_s_per_gb"] += (after.cpu_s - before.cpu_s) / carried_gb

@@ -17,7 +17,7 @@ from typing import Final
 from netns.netem.shape import Shape, limit_for
 from scripts.benches.outcome import Round
 from scripts.benches.reference_fabric import ENDS, PACKET_BYTES, PAYLOAD_FRACTION, RATE_BPS, RECEIVER, RTT_S, fabric
-from srd.sim.experiments.bulk import Span, bulk
+from srd.sim.experiments.bulk import BulkFigures, bulk
 from srd.sim.host import HostClock
 
 WARM_UP_S: Final = 2.0
@@ -54,13 +54,13 @@ def measure(seed: int, seconds: float) -> Round:
     return Round(seed, figures)
 
 
-def _is_like(span: Span, right: Span) -> bool:
+def _is_like(span: BulkFigures, right: BulkFigures) -> bool:
     """Whether a run differs from that with right clocks by no more than the tolerance."""
     goodput = abs(span.goodput_bps / right.goodput_bps - 1)
     return max(goodput, span.resent_fraction - right.resent_fraction) <= TOLERANCE
 
 
-def _unequal(name: str, *, seed: int, seconds: float, drift_ppm: float | None = None) -> Span:
+def _unequal(name: str, *, seed: int, seconds: float, drift_ppm: float | None = None) -> BulkFigures:
     """Measure one fabric, whose spines have the delays of `ONE_WAY_MS`; with a wrong clock if there is a drift."""
     one_way_ms = ONE_WAY_MS[name]
 

@@ -33,10 +33,10 @@ from netns.lab.lab import Lab
 from netns.lab.state import Failure
 from netns.netem.shape import Shape
 from netns.programs import ending_with_us
-from scripts.benches.case import Request
+from scripts.benches.case import CaseOptions
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.tunnel.fabric import loss
-from scripts.benches.volume.measure import SIZE_BYTES, Measure
+from scripts.benches.volume.measure import SIZE_BYTES, FioMeasure
 from scripts.harness.errors import BenchError
 from scripts.harness.fio import Fio
 from scripts.harness.needs import EVERYTHING, Need, lacks
@@ -65,7 +65,7 @@ PAUSE_S: Final = 1.5
 _MODULE: Final = "scripts.benches.volume.tcp"
 
 
-def rounds(request: Request) -> Iterator[Round]:
+def rounds(request: CaseOptions) -> Iterator[Round]:
     """Make the rounds."""
     if reason := lacks("fio"):
         raise BenchError(reason)
@@ -78,7 +78,7 @@ def _round(number: int, *, seconds: float, directory: Path) -> Round:
     baselines: dict[str, dict[str, float]] = {"tcp": {}}
     with _stage(None, directory=directory) as (volume, fio):
         with _ours(volume):
-            measure = Measure(fio, volume.uri, before=_at_client(volume), seconds=seconds)
+            measure = FioMeasure(fio, volume.uri, before=_at_client(volume), seconds=seconds)
             measure.fill()
             ours |= measure.all() | {"stale_reads": measure.verified(*_server_faults(volume), pause_s=PAUSE_S)}
         ours["lost_writes"] = _lost(volume, fio, seconds=seconds)
@@ -163,13 +163,13 @@ def _at_client(volume: VolumeLab) -> list[str]:
     return volume.lab.command(volume.client, [])
 
 
-def _filled(volume: VolumeLab, fio: Fio, uri: str, *, seconds: float) -> Measure:
-    measure = Measure(fio, uri, before=_at_client(volume), seconds=seconds)
+def _filled(volume: VolumeLab, fio: Fio, uri: str, *, seconds: float) -> FioMeasure:
+    measure = FioMeasure(fio, uri, before=_at_client(volume), seconds=seconds)
     measure.fill()
     return measure
 
 
-def _shaped(volume: VolumeLab, measure: Measure) -> Figures:
+def _shaped(volume: VolumeLab, measure: FioMeasure) -> Figures:
     """Measure with loss, and while a spine dies."""
     with loss(volume.lab, LOSS_PERCENT):
         found = {f"lossy_{name}": value for name, value in measure.latencies(with_bins=True).items()}
@@ -189,7 +189,7 @@ def _lost(volume: VolumeLab, fio: Fio, *, seconds: float) -> int:
     """Write, kill a server, attach again, and read; return 1 if something else is there."""
     kill, start = _server_faults(volume)
     with _ours(volume):
-        measure = Measure(fio, volume.uri, before=_at_client(volume), seconds=seconds)
+        measure = FioMeasure(fio, volume.uri, before=_at_client(volume), seconds=seconds)
         measure.write_checked()
     kill()
     with _ours(volume):

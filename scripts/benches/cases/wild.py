@@ -30,7 +30,7 @@ from scripts.benches.wild.links import PACKET_BYTES, PAYLOAD_FRACTION, bottlenec
 from scripts.benches.wild.tcp import TcpFlow
 from scripts.harness.errors import BenchError
 from srd.proto.config import ProtocolConfig
-from srd.sim.experiments.bulk import Bulk, bulk, streams
+from srd.sim.experiments.bulk import BulkSimulation, bulk, streams
 from srd.sim.models.controllers import CONTROLLERS
 from srd.sim.simulation import NS_PER_S, Simulation
 
@@ -76,7 +76,7 @@ def measure(seed: int, _seconds: float) -> Round:
     return Round(seed, figures)
 
 
-def _bulk(topology: Topology, *, seed: int) -> Bulk:
+def _bulk(topology: Topology, *, seed: int) -> BulkSimulation:
     """Start a stream over a dumbbell."""
     return bulk(topology, seed=seed, ends=ENDS, message_bytes=MESSAGE_BYTES)
 

@@ -63,7 +63,7 @@ TCP_FRACTION: Final = (MTU - 52) / (MTU + 14)
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class SoloPath:
     """A transfer on a path that ours has for itself."""
 
     figure: str
@@ -75,11 +75,11 @@ class Path:
 
 
 PATHS: Final = (
-    Path("jitter_capacity_fraction", 200_000_000, 0.01, 120_000_000, jitter_us=2000),
-    Path("jitter_20ms_capacity_fraction", SHARED_BPS, SHARED_RTT_S, 60_000_000, jitter_us=4000),
-    Path("wan_capacity_fraction", 100_000_000, 0.1, 60_000_000),
-    Path("wan_loss_capacity_fraction", 100_000_000, 0.1, 60_000_000, loss_percent=1),
-    Path("satellite_fraction", 20_000_000, 0.6, 60_000_000),
+    SoloPath("jitter_capacity_fraction", 200_000_000, 0.01, 120_000_000, jitter_us=2000),
+    SoloPath("jitter_20ms_capacity_fraction", SHARED_BPS, SHARED_RTT_S, 60_000_000, jitter_us=4000),
+    SoloPath("wan_capacity_fraction", 100_000_000, 0.1, 60_000_000),
+    SoloPath("wan_loss_capacity_fraction", 100_000_000, 0.1, 60_000_000, loss_percent=1),
+    SoloPath("satellite_fraction", 20_000_000, 0.6, 60_000_000),
 )
 
 
@@ -104,9 +104,9 @@ def rounds(count: int, _seconds: float) -> Iterator[Round]:
 
 
 @contextmanager
-def _lab(path: Path | None = None, *, seed: int) -> Iterator[Lab]:
+def _lab(path: SoloPath | None = None, *, seed: int) -> Iterator[Lab]:
     """Build the dumbbell of a path; by default the one that is shared."""
-    path = path or Path("", SHARED_BPS, SHARED_RTT_S, 0)
+    path = path or SoloPath("", SHARED_BPS, SHARED_RTT_S, 0)
     topology = bottleneck(
         rate_bps=path.rate_bps,
         rtt_s=path.rtt_s,
@@ -202,7 +202,7 @@ def ping_ms(lab: Lab, *, seconds: float) -> float:
     return pair.ping_ms(count=round(seconds / PING_INTERVAL_S), interval_s=PING_INTERVAL_S)
 
 
-def our_transfer(path: Path, *, seed: int) -> tuple[float, float]:
+def our_transfer(path: SoloPath, *, seed: int) -> tuple[float, float]:
     """Return the rate of a transfer of ours, and its time from the first posting to the last completion."""
     with _lab(path, seed=seed) as lab:
         pair, bound_s = TwoHosts.of_lab(lab, *OUR_HOSTS), 10 * 8 * path.byte_count / path.rate_bps
@@ -214,7 +214,7 @@ def our_transfer(path: Path, *, seed: int) -> tuple[float, float]:
     return float(sent["bits_per_second"]), float(sent["seconds"])
 
 
-def tcp_bps(path: Path, *, algorithm: str, seconds: float, seed: int) -> float:
+def tcp_bps(path: SoloPath, *, algorithm: str, seconds: float, seed: int) -> float:
     """Return TCP's rate over a time that begins with its start."""
     with _lab(path, seed=seed) as lab:
         pair = TwoHosts.of_lab(lab, *TCP_HOSTS)

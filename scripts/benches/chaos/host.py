@@ -18,8 +18,8 @@ import numpy as np
 
 from netns.backends.virtual.fabric import VirtualFabric
 from netns.backends.virtual.virtual_link import Packet
-from scripts.benches.chaos.scenario import Conditions, Scenario
-from scripts.benches.chaos.target import Bytes, Keys
+from scripts.benches.chaos.scenario import ChaosScenario, Conditions
+from scripts.benches.chaos.target import Bytes, CheckedKeys
 from srd.proto.events import Extent, MessageReceived, PeerEnded
 from srd.proto.wire.control import Datagram
 from srd.proto.wire.data import HEADER_BYTES, Burst, GroDatagram, PacketType, write_headers
@@ -51,13 +51,13 @@ class ChaosHost(SimHost):
         fabric: VirtualFabric,
         host: str,
         *,
-        scenario: Scenario,
+        scenario: ChaosScenario,
         noise: Bytes,
         on_delivery: Callable[[int, bytes], None],
     ) -> None:
         self._conditions_rng = Random(f"conditions/{scenario.seed}/{host}")  # noqa: S311 - reproducible, not secret
         keys = Random(f"keys/{scenario.seed}/{host}")  # noqa: S311 - as above
-        self.keys = Keys(size_bytes=scenario.registered_bytes, readable_bytes=len(noise), rng=keys)
+        self.keys = CheckedKeys(size_bytes=scenario.registered_bytes, readable_bytes=len(noise), rng=keys)
         super().__init__(fabric, host, config=scenario.config, seed=scenario.seed, memory=self.keys)
         self.conditions = scenario.conditions
         self.damaged = 0

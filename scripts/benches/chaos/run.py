@@ -27,8 +27,17 @@ import numpy as np
 from netns.backends.virtual.fabric import VirtualFabric
 from netns.netem.shape import Shape
 from scripts.benches.chaos.host import ChaosHost
-from scripts.benches.chaos.scenario import BOUND_S, FAULTS_END_S, HOSTS, Flaw, Kind, Message, Scenario, scenario
-from scripts.benches.chaos.target import READABLE_FROM, Bytes, Target
+from scripts.benches.chaos.scenario import (
+    BOUND_S,
+    FAULTS_END_S,
+    HOSTS,
+    ChaosMessage,
+    ChaosScenario,
+    Flaw,
+    MessageKind,
+    scenario,
+)
+from scripts.benches.chaos.target import READABLE_FROM, Bytes, CheckedTarget
 from srd.proto.events import Completion, Event, MessageAborted, PeerEnded, WriteReceived
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
@@ -45,7 +54,7 @@ def noise() -> Bytes:
 
 
 @dataclass(slots=True)
-class Report:
+class ChaosReport:
     """The result of a scenario."""
 
     seed: int
@@ -64,15 +73,15 @@ class Report:
 class ChaosRun:
     """Two hosts, and the state of all messages."""
 
-    def __init__(self, what: Scenario) -> None:
+    def __init__(self, what: ChaosScenario) -> None:
         self.what = what
-        self.report = Report(what.seed, restarts=len(what.restarts))
+        self.report = ChaosReport(what.seed, restarts=len(what.restarts))
         self.fabric = VirtualFabric(what.topology)
         self.delivered: Counter[int] = Counter()
         self.pending: dict[tuple[str, int, int], int] = {}
         """(host, its incarnation, request) -> number of the message."""
         self.ended: dict[int, Status] = {}
-        self.targets: dict[int, Target] = {}
+        self.targets: dict[int, CheckedTarget] = {}
         """Targets of the valid writes and reads."""
         self.hosts = {name: self._host(name) for name in HOSTS}
         self.initiator, self.responder = (self.hosts[name] for name in HOSTS)
@@ -83,7 +92,7 @@ class ChaosRun:
         host.on_event = partial(self._on_event, host)
         return host
 
-    def run(self) -> Report:
+    def run(self) -> ChaosReport:
         """Run the scenario up to its time limit."""
         for outage in self.what.outages:
             self.fabric.fail(outage.spine, at_ns=_ns(outage.at_s), for_ns=_ns(outage.seconds))
@@ -108,7 +117,7 @@ class ChaosRun:
             self.initiator.connect(self.responder.address)
             self.initiator.serve()
 
-    def _post(self, number: int, message: Message, _now_ns: int) -> None:
+    def _post(self, number: int, message: ChaosMessage, _now_ns: int) -> None:
         host = self.hosts[message.host]
         peer = next(reversed(host.peers.values()), None)  # the newest
         if peer is None:
@@ -121,13 +130,13 @@ class ChaosRun:
             at_ns = self.fabric.now_ns + _ns(message.cancel_after_s)
             self.fabric.at(at_ns, partial(self._cancel, host, host.incarnations, peer, request))
 
-    def _work_request(self, number: int, message: Message) -> dict[str, Any]:
+    def _work_request(self, number: int, message: ChaosMessage) -> dict[str, Any]:
         """Return a request's arguments without its length; its target expects it."""
         here = self.hosts[message.host]
         (there,) = (host for host in self.hosts.values() if host is not here)
-        if message.kind is Kind.SEND:
+        if message.kind is MessageKind.SEND:
             return {"payload_offset": message.payload_offset, "immediate": number}
-        reads = message.kind is Kind.READ
+        reads = message.kind is MessageKind.READ
         target = here.keys.current if reads else there.keys.current
         key = there.keys.current.read_key if reads else target.key
         offset = message.payload_offset - READABLE_FROM if reads else message.target_offset
@@ -143,7 +152,7 @@ class ChaosRun:
         if reads:
             local = {"local_key": target.key, "local_offset": message.target_offset}
             return {"opcode": Opcode.READ, "key": key, "offset": offset, "immediate": None, **local}
-        immediate = number if message.kind is Kind.WRITE_WITH_IMMEDIATE else None
+        immediate = number if message.kind is MessageKind.WRITE_WITH_IMMEDIATE else None
         remote = {"key": key, "offset": offset}
         return {"opcode": Opcode.WRITE, "payload_offset": message.payload_offset, "immediate": immediate, **remote}
 
@@ -194,19 +203,19 @@ class ChaosRun:
     def _end(self, number: int, status: Status) -> None:
         self.ended[number] = status
         message = self.what.messages[number]
-        if status is not Status.OK or message.kind is Kind.SEND:
+        if status is not Status.OK or message.kind is MessageKind.SEND:
             return
         self.report.placed += 1
         if number not in self.targets:
             self._violation(f"message {number} must be refused ({message.flaw.name}), but completed with OK")
-        elif message.kind is not Kind.WRITE_WITH_IMMEDIATE and not self.targets[number].arrived(number):
+        elif message.kind is not MessageKind.WRITE_WITH_IMMEDIATE and not self.targets[number].arrived(number):
             self._violation(f"message {number} of {message.length} bytes completed with OK, but has not landed")
 
     def _on_write_received(self, event: WriteReceived) -> None:
         number = event.immediate
         self.delivered[number] += 1
         message = self.what.messages[number] if number < len(self.what.messages) else None
-        if message is None or message.kind is not Kind.WRITE_WITH_IMMEDIATE or number not in self.targets:
+        if message is None or message.kind is not MessageKind.WRITE_WITH_IMMEDIATE or number not in self.targets:
             self._violation(f"the immediate of message {number} was delivered, but never sent")
         elif event.length != message.length or not self.targets[number].arrived(number):
             self._violation(
@@ -229,7 +238,7 @@ class ChaosRun:
                 self._violation(f"message {number} was delivered {times} times")
         for (host, _, request), number in self.pending.items():
             self._violation(f"{host}: request {request} (message {number}) has not completed after {BOUND_S:g} s")
-        notified = (Kind.SEND, Kind.WRITE_WITH_IMMEDIATE)
+        notified = (MessageKind.SEND, MessageKind.WRITE_WITH_IMMEDIATE)
         for number, status in self.ended.items():
             if status is Status.OK and not self.delivered[number] and self.what.messages[number].kind in notified:
                 self._violation(f"message {number} completed with OK, but was not delivered")
@@ -244,7 +253,7 @@ class ChaosRun:
         self.report.violations.append(what)
 
 
-def run_scenario(seed: int) -> Report:
+def run_scenario(seed: int) -> ChaosReport:
     """Run the scenario of a seed; an exception in the core is a violation."""
     run = ChaosRun(scenario(seed, noise_bytes=NOISE_BYTES))
     try:

@@ -64,7 +64,7 @@ class Withdrawal:
     at_s: float
 
 
-class Kind(Enum):
+class MessageKind(Enum):
     """The operation of a message."""
 
     SEND = auto()
@@ -84,7 +84,7 @@ class Flaw(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ChaosMessage:
     """`length` bytes from `payload_offset` of the common noise."""
 
     host: str
@@ -92,7 +92,7 @@ class Message:
     at_s: float
     payload_offset: int
     length: int
-    kind: Kind = Kind.SEND
+    kind: MessageKind = MessageKind.SEND
     target_offset: int = 0
     """WRITE: offset in the remote registration; READ: in the local one. Targets do not overlap."""
     flaw: Flaw = Flaw.NONE
@@ -100,7 +100,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class ChaosScenario:
     """The scenario of one seed."""
 
     seed: int
@@ -109,7 +109,7 @@ class Scenario:
     conditions: Conditions
     outages: tuple[Outage, ...]
     restarts: tuple[Restart, ...]
-    messages: tuple[Message, ...]
+    messages: tuple[ChaosMessage, ...]
     pool_packets: int
     """Size of a host's pool in packets."""
     release_s: float
@@ -119,7 +119,7 @@ class Scenario:
     """Size of the messages' targets."""
 
 
-def scenario(seed: int, *, noise_bytes: int) -> Scenario:
+def scenario(seed: int, *, noise_bytes: int) -> ChaosScenario:
     """Return the scenario of a seed; messages lie within `noise_bytes`."""
     rng = Random(f"chaos/{seed}")  # noqa: S311 - reproducible, not secret
 
@@ -137,7 +137,7 @@ def scenario(seed: int, *, noise_bytes: int) -> Scenario:
     mtu = rng.choice((1280, 1500, 9000))
     window_bytes = rng.choice((16_384, 65_536, 1 << 20))
     messages = tuple(_messages(rng, longest=window_bytes, noise_bytes=noise_bytes))
-    return Scenario(
+    return ChaosScenario(
         seed=seed,
         topology=fully_meshed(leaves=2, spines=spines, hosts_per_leaf=1, mtu=mtu, shape=shape, name="chaos", seed=seed),
         config=replace(
@@ -179,15 +179,15 @@ def _restarts(rng: Random) -> list[Restart]:
     return [Restart(rng.choice(HOSTS), rng.uniform(0, POSTING_S)) for _ in range(rng.randint(1, 2))]
 
 
-def _messages(rng: Random, *, longest: int, noise_bytes: int) -> list[Message]:
-    found: list[Message] = []
+def _messages(rng: Random, *, longest: int, noise_bytes: int) -> list[ChaosMessage]:
+    found: list[ChaosMessage] = []
     target_offset, flawed, cancelled = 0, rng.choice((0.0, 0.1)), rng.choice((0.0, 0.1))
     for _ in range(rng.randint(10, 40)):
-        kind = rng.choice(tuple(Kind))
-        most = min(longest, LONGEST_BYTES) if kind is Kind.SEND else LONGEST_BYTES
+        kind = rng.choice(tuple(MessageKind))
+        most = min(longest, LONGEST_BYTES) if kind is MessageKind.SEND else LONGEST_BYTES
         length = rng.choice((0, 1, rng.randint(2, 2000), rng.randint(2, most)))
         found.append(
-            Message(
+            ChaosMessage(
                 rng.choice(HOSTS),
                 rng.uniform(0, POSTING_S),
                 rng.randint(READABLE_FROM, noise_bytes - READABLE_FROM - length),
@@ -195,7 +195,7 @@ def _messages(rng: Random, *, longest: int, noise_bytes: int) -> list[Message]:
                 kind=kind,
                 target_offset=target_offset,
                 flaw=rng.choice((Flaw.KEY, Flaw.RANGE))
-                if rng.random() < flawed and kind is not Kind.SEND
+                if rng.random() < flawed and kind is not MessageKind.SEND
                 else Flaw.NONE,
                 cancel_after_s=rng.uniform(0, 0.05) if rng.random() < cancelled else None,
             )

@@ -29,7 +29,7 @@ FILL: Final = 0
 CONSUMED: Final = 0xFF
 
 
-class Target:
+class CheckedTarget:
     """One registration: `expect` messages, check those that `arrived`, list the `faults`."""
 
     def __init__(self, *, key: int, read_key: int, size_bytes: int) -> None:
@@ -81,18 +81,18 @@ class Target:
         return memory[GUARD_BYTES + offset : GUARD_BYTES + offset + length]
 
 
-class Keys(Memory):
+class CheckedKeys(Memory):
     """All targets of a host; the last one is registered."""
 
     def __init__(self, *, size_bytes: int, readable_bytes: int, rng: Random) -> None:
         self.readable_bytes = readable_bytes - 2 * READABLE_FROM
-        self.targets: list[Target] = []
+        self.targets: list[CheckedTarget] = []
         self._size_bytes = size_bytes
         self._rng = rng
         self.renew()
 
     @property
-    def current(self) -> Target:
+    def current(self) -> CheckedTarget:
         """The registered target."""
         return self.targets[-1]
 
@@ -101,7 +101,7 @@ class Keys(Memory):
         if self.targets:
             self.current.seal()
         key, read_key = self._rng.getrandbits(64), self._rng.getrandbits(64)
-        self.targets.append(Target(key=key, read_key=read_key, size_bytes=self._size_bytes))
+        self.targets.append(CheckedTarget(key=key, read_key=read_key, size_bytes=self._size_bytes))
 
     def put(self, address: int, data: Bytes) -> None:
         """Write to an address from `local_writable` or `remote_writable`, even if the target was withdrawn since."""

@@ -19,7 +19,7 @@ _TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class DevmemTransfer:
     """The results of both ends."""
 
     sent: dict[str, Any]
@@ -41,7 +41,7 @@ class Transfer:
         return int(self.sent["bytes_copied"]) + int(self.received["bytes_copied"])
 
 
-def transfer(method: str, two: TwoHosts, *, seconds: float) -> Transfer:
+def transfer(method: str, two: TwoHosts, *, seconds: float) -> DevmemTransfer:
     """Transfer messages for `seconds` (0: only the warm-up). Raises BenchError if an end fails, or drops packets."""
     received, sent = run_both(
         two,
@@ -53,7 +53,7 @@ def transfer(method: str, two: TwoHosts, *, seconds: float) -> Transfer:
         raise BenchError(f"{method}: this host dropped {dropped} packets; it is too busy to measure on")
     if received["messages"] < WARM or received["messages"] != sent["messages"]:
         raise BenchError(f"{method}: {sent['messages']} messages were sent, {received['messages']} received")
-    return Transfer(sent, received)
+    return DevmemTransfer(sent, received)
 
 
 def is_killed(method: str, two: TwoHosts) -> bool:

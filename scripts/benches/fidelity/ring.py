@@ -32,20 +32,20 @@ _HEADER: Final = np.dtype([
 
 
 @dataclass(frozen=True, slots=True)
-class Frames:
+class CapturedFrames:
     """Received frames in order: `at_ns` (wall clock), `length_bytes`, `head`; shapes (n,), (n,), (n, SNAP_BYTES)."""
 
     at_ns: NDArray[np.int64]
     length_bytes: NDArray[np.int64]
     head: NDArray[np.uint8]
 
-    def of_length(self, length_bytes: int) -> Frames:
+    def of_length(self, length_bytes: int) -> CapturedFrames:
         """Return the frames of one length; packets of the kernel itself (ICMP) have others."""
         chosen = self.length_bytes == length_bytes
-        return Frames(self.at_ns[chosen], self.length_bytes[chosen], self.head[chosen])
+        return CapturedFrames(self.at_ns[chosen], self.length_bytes[chosen], self.head[chosen])
 
 
-class Ring:
+class CaptureRing:
     """Records up to `packets` packets from its creation on; create it in the namespace of the interface."""
 
     def __init__(self, ifname: str, *, packets: int) -> None:
@@ -58,7 +58,7 @@ class Ring:
         self._memory = mmap.mmap(self._socket.fileno(), blocks * BLOCK_BYTES)
         self._socket.bind((ifname, ETH_P_ALL))
 
-    def close(self) -> Frames:
+    def close(self) -> CapturedFrames:
         """Stop recording and return the frames. Raises BenchError if the ring was too small."""
         statistics = self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8)
         dropped = struct.unpack("=2I", statistics)[1]
@@ -72,4 +72,4 @@ class Ring:
         headers, slots = headers[filled], slots[filled]
         at_ns = headers["seconds"].astype(np.int64) * 1_000_000_000 + headers["nanoseconds"]
         mac = int(headers["mac"][0]) if len(headers) else 0
-        return Frames(at_ns, headers["length"].astype(np.int64), slots[:, mac : mac + SNAP_BYTES])
+        return CapturedFrames(at_ns, headers["length"].astype(np.int64), slots[:, mac : mac + SNAP_BYTES])

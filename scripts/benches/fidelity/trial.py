@@ -25,7 +25,7 @@ from netns.backends.kernel.netlink import in_namespace
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from scripts.benches.fabrics import one_switch
-from scripts.benches.fidelity.ring import Frames, Ring
+from scripts.benches.fidelity.ring import CapturedFrames, CaptureRing
 from scripts.benches.reference_fabric import MTU
 from scripts.harness.errors import BenchError
 
@@ -87,9 +87,9 @@ def run(lab: Lab, shape: Shape, *, packets: int, interval_us: float, length_byte
     """Send `packets` packets through `shape`, one every `interval_us` on average. Raises BenchError."""
     lab.reshape(LINK, ab=shape)
     drops = _host_drops(lab)
-    entry = in_namespace(lab.netns("leaf1"), lambda: Ring("h1", packets=2 * packets + 100))
+    entry = in_namespace(lab.netns("leaf1"), lambda: CaptureRing("h1", packets=2 * packets + 100))
     # netem may duplicate every packet; there is no other traffic such as ARP.
-    exit_ = in_namespace(lab.netns("h2"), lambda: Ring("leaf1", packets=2 * packets + 100))
+    exit_ = in_namespace(lab.netns("h2"), lambda: CaptureRing("leaf1", packets=2 * packets + 100))
     _send(lab, packets=packets, interval_us=interval_us, length_bytes=length_bytes, ect=shape.ecn)
     time.sleep(SETTLE_S + _longest_s(shape, packets=packets, length_bytes=length_bytes))
     before, after = (ring.close().of_length(length_bytes) for ring in (entry, exit_))
@@ -130,7 +130,7 @@ def _send(lab: Lab, *, packets: int, interval_us: float, length_bytes: int, ect:
                 time.sleep(early_s)
 
 
-def _recording(before: Frames, after: Frames, *, packets: int, host_drops: int) -> Recording:
+def _recording(before: CapturedFrames, after: CapturedFrames, *, packets: int, host_drops: int) -> Recording:
     entered = _numbers(before)
     if not np.array_equal(entered, np.arange(packets)):
         raise BenchError(f"{len(entered)} of {packets} packets reached the link in order; the host lost or held some")
@@ -143,7 +143,7 @@ def _recording(before: Frames, after: Frames, *, packets: int, host_drops: int) 
     return Recording(before.at_ns, after.at_ns, number, intact.astype(np.int64) * INTACT + marked * MARKED, host_drops)
 
 
-def _numbers(frames: Frames) -> NDArray[np.int64]:
+def _numbers(frames: CapturedFrames) -> NDArray[np.int64]:
     """Return each packet's number, by majority of its copies, byte by byte."""
     count = min(COPIES, (frames.head.shape[1] - HEADER_BYTES) // 8)
     copies = frames.head[:, HEADER_BYTES : HEADER_BYTES + 8 * count].reshape(-1, count, 8)
@@ -151,7 +151,7 @@ def _numbers(frames: Frames) -> NDArray[np.int64]:
     return np.ascontiguousarray(middle).view(">i8").reshape(-1).astype(np.int64)
 
 
-def _intact(frames: Frames, number: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _intact(frames: CapturedFrames, number: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return whether each frame is as sent, in its recorded part.
 
     Of the headers only bytes that are equal in all frames are compared. That excludes the identification (bytes 18,

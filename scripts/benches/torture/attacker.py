@@ -28,8 +28,8 @@ from scripts.benches.torture.layout import ATTACK, OVERHEARD
 from scripts.benches.torture.local import SECURITY
 from scripts.benches.torture.plans import AttackerPlan
 from scripts.benches.torture.scenario import FORGED, LIE
-from scripts.harness.forge import Forge
 from scripts.harness.forge import OpenPeer as Addressed
+from scripts.harness.forge import PacketForge
 from scripts.harness.liar import Fields, Liar, Overheard
 from scripts.harness.rogue import RogueInitiator, RoguePeer, open_rogue
 from srd.io.syscalls import SO_RCVBUFFORCE, UDP_SEGMENT
@@ -71,7 +71,7 @@ Target = tuple[str, int]
 
 
 @dataclass(slots=True)
-class OpenPeer:
+class AcceptedPeer:
     """A peer that the receiver has accepted."""
 
     rogue: RoguePeer
@@ -99,7 +99,7 @@ class OpenPeer:
         return self.psn - self.acknowledged > MAX_AHEAD
 
 
-class Sender:
+class CountingSocket:
     """A socket that counts the bytes that it sends and receives."""
 
     def __init__(self, source: str) -> None:
@@ -151,13 +151,13 @@ class Attacker:
         self._directory = directory
         self._rng = rng
         self._plan = plan
-        self._own = Sender(source)
-        self._strangers = [Sender(source) for _ in range(STRANGERS)]
+        self._own = CountingSocket(source)
+        self._strangers = [CountingSocket(source) for _ in range(STRANGERS)]
         self._source = source
-        self._peers: list[OpenPeer] = []
+        self._peers: list[AcceptedPeer] = []
         self._liars: list[Liar] = []
         self._addressed: list[RoguePeer] = []
-        self._forge = Forge(rng)
+        self._forge = PacketForge(rng)
         self._ready: list[bytes] = []
         """Packets that were made before their slice."""
         self.lies = 0
@@ -310,9 +310,9 @@ class Attacker:
     def _initiator(self) -> RogueInitiator:
         return RogueInitiator(self._new_hello(), security=SECURITY[self._plan.security]())
 
-    def _open(self) -> OpenPeer:
+    def _open(self) -> AcceptedPeer:
         """Open a peer. Raises OSError when that fails."""
-        return OpenPeer(self._open_rogue(), self._plan.first_psn, self._plan.first_psn)
+        return AcceptedPeer(self._open_rogue(), self._plan.first_psn, self._plan.first_psn)
 
     def _open_rogue(self) -> RoguePeer:
         """Complete a handshake. Raises OSError when that fails."""
@@ -338,7 +338,7 @@ class Attacker:
 
     # -- violations by open peers -----------------------------------------------------------------------------------
 
-    def _peer(self) -> OpenPeer:
+    def _peer(self) -> AcceptedPeer:
         if not self._peers:
             self._peers.append(self._open())
         return self._rng.choice(self._peers)

@@ -15,13 +15,13 @@ from devmem.region import Region
 from scripts.benches.torture import layout
 from scripts.benches.torture.lengths import length as draw_length
 from scripts.benches.torture.pattern import LANE_BYTES, POISON, SOURCE, check, fill
-from scripts.benches.torture.plans import Kind
+from scripts.benches.torture.plans import RequestKind
 from srd.errors import PeerError, SrdError
 from srd.peer import Peer
 from srd.proto.wire.status import Status
 
 if TYPE_CHECKING:
-    from scripts.benches.torture.sender import Sender
+    from scripts.benches.torture.sender import TortureSender
     from srd.endpoint import Endpoint
 
 GRACE_S: Final = 6.0
@@ -40,7 +40,7 @@ _POLL_S: Final = 0.05
 
 
 @dataclass(slots=True)
-class Request:
+class OpenRequest:
     """An open request."""
 
     number: int
@@ -53,10 +53,10 @@ class Request:
     future: asyncio.Future[Status] | None = None
 
 
-class Connection:
+class TorturePeer:
     """One peer: `run` posts requests until it ends."""
 
-    def __init__(self, sender: Sender, endpoint: Endpoint, peer: Peer, *, number: int) -> None:
+    def __init__(self, sender: TortureSender, endpoint: Endpoint, peer: Peer, *, number: int) -> None:
         self.number = number
         self._sender = sender
         self._plan = sender.plan
@@ -66,8 +66,8 @@ class Connection:
         self._note = sender.journal.note
         self._receiver = sender.orders.latest
         self._next = 0
-        self._open: dict[int, Request] = {}
-        self._batches: list[tuple[range, Request]] = []
+        self._open: dict[int, OpenRequest] = {}
+        self._batches: list[tuple[range, OpenRequest]] = []
         self._changed = asyncio.Event()
         self._identified = False  # whether the first message was delivered
         self._used = sender.write_used.setdefault(self._receiver["incarnation"], [0, 0])
@@ -165,11 +165,11 @@ class Connection:
 
     # -- posting ----------------------------------------------------------------------------------------------------
 
-    def _drawn_kind(self) -> Kind:
+    def _drawn_kind(self) -> RequestKind:
         weights = self._plan.weights
         return self._rng.choices(list(weights), list(weights.values()))[0]
 
-    def _post(self, kind: Kind, *, most: int) -> bool:
+    def _post(self, kind: RequestKind, *, most: int) -> bool:
         """Post a request of this kind; return whether it was posted."""
         length = draw_length(
             self._rng,
@@ -178,12 +178,12 @@ class Connection:
             longest=most,
             small=self._plan.small,
         )
-        posts: dict[Kind, Callable[[int], bool]] = {
-            Kind.SEND: self._post_send,
-            Kind.BATCH: self._post_batch,
-            Kind.WRITE: self._post_write,
-            Kind.READ: self._post_read,
-            Kind.LENT: self._post_lent,
+        posts: dict[RequestKind, Callable[[int], bool]] = {
+            RequestKind.SEND: self._post_send,
+            RequestKind.BATCH: self._post_batch,
+            RequestKind.WRITE: self._post_write,
+            RequestKind.READ: self._post_read,
+            RequestKind.LENT: self._post_lent,
         }
         first = self._next
         try:
@@ -199,18 +199,18 @@ class Connection:
     def _track(
         self, number: int, future: asyncio.Future[Status], finish: Callable[[int], None], *, cancelled: float = 0.0
     ) -> None:
-        request = Request(number, self._sender.running.now_s, finish, future=future)
+        request = OpenRequest(number, self._sender.running.now_s, finish, future=future)
         self._open[number] = request
         future.add_done_callback(partial(self._ended, request))
         if self._rng.random() < cancelled:
             asyncio.get_running_loop().call_later(self._rng.random() * _CANCEL_WITHIN_S, partial(self._cancel, request))
 
-    def _cancel(self, request: Request) -> None:
+    def _cancel(self, request: OpenRequest) -> None:
         if request.future is not None and not request.future.done():
             self._note("cancel", self.number, request.number)
             request.future.cancel()
 
-    def _ended(self, request: Request, future: asyncio.Future[Status]) -> None:
+    def _ended(self, request: OpenRequest, future: asyncio.Future[Status]) -> None:
         status = CANCELLED if future.cancelled() else int(future.result())
         self._note("end", self.number, request.number, 1, status)
         self._identified = self._identified or status == Status.OK
@@ -286,7 +286,7 @@ class Connection:
         except SrdError:
             free()
             raise
-        request = Request(first, self._sender.running.now_s, lambda _status: free(), left=len(lengths))
+        request = OpenRequest(first, self._sender.running.now_s, lambda _status: free(), left=len(lengths))
         self._open[first] = request
         self._batches.append((ids, request))
         return True
@@ -342,7 +342,7 @@ class Connection:
         self._track(number, future, lambda _status: free(), cancelled=self._plan.cancelled)
         return True
 
-    def _target(self) -> layout.Memory:
+    def _target(self) -> layout.GuardedMemory:
         return layout.target(
             self._sender.worker,
             incarnation=self._sender.incarnation,

@@ -13,17 +13,17 @@ from scripts.benches.torture.journal import Journal, entries
 from scripts.benches.torture.layout import journal_name
 from scripts.benches.torture.local import Orders, RunningTime, config
 from scripts.benches.torture.pattern import check, fill
-from scripts.benches.torture.plans import FilesPlan, Scenario
-from scripts.benches.torture.result import Result
+from scripts.benches.torture.plans import FilesPlan, TortureScenario
+from scripts.benches.torture.result import TortureResult
 from srd.endpoint import Endpoint
 from srd.errors import PeerError
 from srd.file_transfer.directory import Directory
 from srd.file_transfer.errors import TransferError
-from srd.file_transfer.inbox import TransferSessions
 from srd.file_transfer.protocol import Offer
 from srd.file_transfer.receiving import OFFER_WITHIN_S, FileReceiver
-from srd.file_transfer.sending import FileSender, Sent
-from srd.file_transfer.watcher import Received, Watcher
+from srd.file_transfer.sending import FileSender, SentFile
+from srd.file_transfer.sessions import TransferSessions
+from srd.file_transfer.watcher import ReceivedFile, Watcher
 
 FILES: Final = 100
 """Owner of the files in the pattern: file i is message i."""
@@ -36,12 +36,14 @@ def received_directory(directory: Path) -> Path:
     return directory / "received"
 
 
-def _plan(scenario: Scenario) -> FilesPlan:
+def _plan(scenario: TortureScenario) -> FilesPlan:
     assert scenario.files is not None  # noqa: S101 - for mypy
     return scenario.files
 
 
-async def send_files(scenario: Scenario, *, directory: Path, journal: Journal, orders: Orders, host: str) -> None:
+async def send_files(
+    scenario: TortureScenario, *, directory: Path, journal: Journal, orders: Orders, host: str
+) -> None:
     """Send each file over a peer of its own."""
     running = RunningTime()
     for number, size in enumerate(_plan(scenario).sizes):
@@ -54,7 +56,14 @@ async def send_files(scenario: Scenario, *, directory: Path, journal: Journal, o
 
 
 async def _send(
-    scenario: Scenario, number: int, path: Path, *, journal: Journal, orders: Orders, host: str, running: RunningTime
+    scenario: TortureScenario,
+    number: int,
+    path: Path,
+    *,
+    journal: Journal,
+    orders: Orders,
+    host: str,
+    running: RunningTime,
 ) -> None:
     plan, endpoint_plan = _plan(scenario), scenario.senders[0].endpoint
     endpoint = await Endpoint.open(towards=host, config=config(endpoint_plan))
@@ -83,7 +92,7 @@ async def _send(
     sender.close()
 
 
-def _outcome(future: asyncio.Future[Sent]) -> str:
+def _outcome(future: asyncio.Future[SentFile]) -> str:
     """Return the outcome of a transfer; raise unexpected exceptions."""
     if not future.done():
         return "open"
@@ -95,19 +104,21 @@ def _outcome(future: asyncio.Future[Sent]) -> str:
     return "ok"
 
 
-async def receive_files(scenario: Scenario, *, directory: Path, journal: Journal, orders: Orders, host: str) -> None:
+async def receive_files(
+    scenario: TortureScenario, *, directory: Path, journal: Journal, orders: Orders, host: str
+) -> None:
     """Receive files from every peer, until the controller orders the end."""
     running = RunningTime()
     plan = scenario.receiver.endpoint
     received_directory(directory).mkdir()
     endpoint = await Endpoint.listen(host, port=0, config=config(plan))
     journal.note("listening", {"incarnation": 0, "port": endpoint.address[1], "keys": {}, "source": []})
-    inbox = TransferSessions(Directory(received_directory(directory), overwrite=True))
+    sessions = TransferSessions(Directory(received_directory(directory), overwrite=True))
     tasks: list[asyncio.Future[None]] = []
 
     async def accept() -> None:
         while True:
-            receiver = FileReceiver(await endpoint.accept(), inbox=inbox, watcher=_Noted(journal))
+            receiver = FileReceiver(await endpoint.accept(), sessions=sessions, watcher=_Noted(journal))
             tasks.append(asyncio.ensure_future(_receive(receiver, journal)))
 
     accepting = asyncio.ensure_future(accept())
@@ -124,7 +135,7 @@ async def receive_files(scenario: Scenario, *, directory: Path, journal: Journal
     if not accepting.cancelled():
         accepting.result()
     tasks.clear()
-    inbox.close()
+    sessions.close()
     running.stop()
 
 
@@ -134,7 +145,7 @@ class _Noted(Watcher):
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    def on_received(self, received: Received) -> None:
+    def on_received(self, received: ReceivedFile) -> None:
         """Note a file."""
         self._journal.note("file_received", received.name, received.size)
 
@@ -154,7 +165,7 @@ async def _receive(receiver: FileReceiver, journal: Journal) -> None:
         journal.note("file_failed", str(error))
 
 
-def check_files(scenario: Scenario, directory: Path, result: Result) -> None:
+def check_files(scenario: TortureScenario, directory: Path, result: TortureResult) -> None:
     """Compare what was received with what was sent, and with what both ends recorded."""
     sent: dict[int, str] = {}
     sizes: dict[int, int] = {}

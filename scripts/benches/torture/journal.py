@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """One entry."""
 
     at: float
@@ -37,7 +37,7 @@ class Journal:
         os.close(self._fd)
 
 
-def entries(path: Path) -> Iterator[Entry]:
+def entries(path: Path) -> Iterator[JournalEntry]:
     """Yield the entries of a journal, without an incomplete last line."""
     if not path.exists():
         return
@@ -45,4 +45,4 @@ def entries(path: Path) -> Iterator[Entry]:
         for line in file:
             if line.endswith(b"\n"):
                 at, kind, *values = json.loads(line)
-                yield Entry(at, kind, values)
+                yield JournalEntry(at, kind, values)

@@ -41,7 +41,7 @@ def incarnation_of(connection_number: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class GuardedMemory:
     """A file with two registered ranges, and the pattern of its guard bytes."""
 
     name: str
@@ -61,25 +61,25 @@ class Memory:
         fill(out[: self.size_bytes], seed, owner=self.owner, message=self.number)
 
 
-def _memory(name: str, number: int, first: int, second: int, *, owner: int = CANARY) -> Memory:
+def _memory(name: str, number: int, first: int, second: int, *, owner: int = CANARY) -> GuardedMemory:
     ranges = ((GUARD_BYTES, first), (2 * GUARD_BYTES + first, second))
-    return Memory(name, number, 3 * GUARD_BYTES + first + second, ranges, owner)
+    return GuardedMemory(name, number, 3 * GUARD_BYTES + first + second, ranges, owner)
 
 
-def target(sender: int, *, incarnation: int, receiver_incarnation: int, size_bytes: int) -> Memory:
+def target(sender: int, *, incarnation: int, receiver_incarnation: int, size_bytes: int) -> GuardedMemory:
     """Return the write target of an incarnation of a sender, at an incarnation of the receiver."""
     number = 1 << 16 | sender << 10 | incarnation << 6 | receiver_incarnation
     return _memory(f"target.{sender}.{incarnation}.{receiver_incarnation}", number, size_bytes, size_bytes // 4)
 
 
-def reads(sender: int, *, incarnation: int, size_bytes: int) -> Memory:
+def reads(sender: int, *, incarnation: int, size_bytes: int) -> GuardedMemory:
     """Return the memory that the reads of an incarnation of a sender land in."""
     return _memory(
         f"reads.{sender}.{incarnation}", 2 << 16 | sender << 10 | incarnation << 6, size_bytes, size_bytes // 4
     )
 
 
-def source(receiver_incarnation: int, *, size_bytes: int) -> Memory:
+def source(receiver_incarnation: int, *, size_bytes: int) -> GuardedMemory:
     """Return the memory that all senders may read, at an incarnation of the receiver."""
     return _memory(f"source.{receiver_incarnation}", receiver_incarnation, size_bytes, size_bytes // 4, owner=SOURCE)
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from devmem.region import Region
-from scripts.benches.torture.layout import Memory
+from scripts.benches.torture.layout import GuardedMemory
 from scripts.benches.torture.plans import EndpointPlan
 from scripts.harness.process import anonymous_bytes
 from srd.config import EndpointConfig
@@ -207,7 +207,7 @@ def config(plan: EndpointPlan) -> EndpointConfig:
     )
 
 
-def mapped(memory: Memory, directory: Path, *, seed: int) -> Region:
+def mapped(memory: GuardedMemory, directory: Path, *, seed: int) -> Region:
     """Map a file, filled with its guard pattern. It has its name when it is: this process may be killed before."""
     path = memory.path(directory)
     unfilled = path.with_name(f"{path.name}.unfilled")

@@ -21,7 +21,7 @@ from netns.lab.state import Failure
 from netns.netem.shape import Shape
 from netns.programs import output_of
 from netns.topology.model import Link, Switch, Topology
-from scripts.benches.torture.plans import Event, FaultKind, Net, NetworkPlan
+from scripts.benches.torture.plans import FaultKind, Net, NetworkPlan, TimedFault
 from scripts.harness.errors import BenchError
 
 LOOPBACK: Final = "127.0.0.1"
@@ -47,7 +47,7 @@ class Network(Protocol):
     def command(self, host: int, argv: Sequence[str]) -> list[str]:
         """Return a command line that runs `argv` at a host."""
 
-    def inject(self, event: Event) -> Undo:
+    def inject(self, event: TimedFault) -> Undo:
         """Inject a fault into the link of a host; return its reversal."""
 
 
@@ -66,7 +66,7 @@ class Loopback:
         """Return `argv`."""
         return list(argv)
 
-    def inject(self, event: Event) -> Undo:
+    def inject(self, event: TimedFault) -> Undo:
         """Raise BenchError: loopback has no faults."""
         raise BenchError(f"{event.what}: not on loopback")
 
@@ -97,7 +97,7 @@ class LabNetwork:
         """Return a command line that runs in the namespace of the host."""
         return self.lab.command(self.hosts[host], argv)
 
-    def inject(self, event: Event) -> Undo:
+    def inject(self, event: TimedFault) -> Undo:
         """Change the MTU of the link of a host, or let the link fail."""
         host = self.hosts[event.worker]
         switch = self.lab.topology.switch_of(host)

@@ -41,7 +41,7 @@ class FaultKind(StrEnum):
     """The link of a host loses everything and keeps its carrier."""
 
 
-class Kind(StrEnum):
+class RequestKind(StrEnum):
     """The kind of a request that a sender posts."""
 
     SEND = "send"
@@ -86,7 +86,7 @@ class SenderPlan:
     """The behaviour of a sender process."""
 
     endpoint: EndpointPlan
-    weights: dict[Kind, float]
+    weights: dict[RequestKind, float]
     longest_bytes: int
     outstanding: int
     """Maximum number of outstanding requests."""
@@ -129,7 +129,7 @@ class ReceiverPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TimedFault:
     """A fault and its time; `worker` is the number of a sender, or 0 for the receiver."""
 
     at_s: float
@@ -180,7 +180,7 @@ class FilesPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class TortureScenario:
     """The scenario of a seed."""
 
     seed: int
@@ -189,7 +189,7 @@ class Scenario:
     receiver: ReceiverPlan
     senders: tuple[SenderPlan, ...]
     attackers: tuple[AttackerPlan, ...] = ()
-    events: tuple[Event, ...] = ()
+    events: tuple[TimedFault, ...] = ()
     files: FilesPlan | None = None
 
     @property

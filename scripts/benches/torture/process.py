@@ -33,7 +33,7 @@ ERROR_OUTPUT: Final = (
 """Output of a worker that is an error."""
 
 
-class Sample(NamedTuple):
+class UsageSample(NamedTuple):
     """What a worker uses at a time (wall clock)."""
 
     at: float
@@ -41,7 +41,7 @@ class Sample(NamedTuple):
     cpu_s: float
 
 
-class Worker:
+class TortureWorker:
     """One incarnation of a worker; created by `start`."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Worker:
         self.process = process
         self.journal = directory / journal_name(worker, incarnation=incarnation)
         self.killed = False
-        self.samples: list[Sample] = []
+        self.samples: list[UsageSample] = []
         self._group = group
         self._pid: int | None = None
         self._listening: dict[str, Any] | None = None
@@ -105,7 +105,7 @@ class Worker:
         """Sample what it uses."""
         if self.pid is not None and self.running:
             with suppress(OSError):
-                self.samples.append(Sample(time.time(), anonymous_bytes(self.pid), processor_s(self.pid)))
+                self.samples.append(UsageSample(time.time(), anonymous_bytes(self.pid), processor_s(self.pid)))
 
     @property
     def grown_bytes(self) -> int:
@@ -144,7 +144,7 @@ def start(
     plan: EndpointPlan,
     part: dict[str, Any],
     command: Callable[[Sequence[str]], list[str]],
-) -> Worker:
+) -> TortureWorker:
     """Start a worker; `command` wraps a command line so that it runs at the host of the worker."""
     (directory / f"part.{worker}.{incarnation}.json").write_text(json.dumps(part))
     module = "scripts.benches.torture.worker"
@@ -154,7 +154,7 @@ def start(
         argv = ["unshare", "--time", "--monotonic", str(offset), "--fork", "--kill-child", *argv]
     env = environment(directory, compiled=plan.compiled)
     process = group.start(f"worker {worker}", command(argv), env=env)
-    return Worker(group, process, directory, worker, incarnation=incarnation)
+    return TortureWorker(group, process, directory, worker, incarnation=incarnation)
 
 
 def _until_wrap_s(now: float) -> float:

@@ -23,7 +23,7 @@ from scripts.benches.torture.connection import GRACE_S
 from scripts.benches.torture.journal import Journal
 from scripts.benches.torture.local import Orders, RunningTime, config, mapped, set_offloads
 from scripts.benches.torture.pattern import LANE_BYTES, Bytes, check, fill, identify_owner
-from scripts.benches.torture.plans import MIB, EndpointPlan, ReceiverPlan, Scenario
+from scripts.benches.torture.plans import MIB, EndpointPlan, ReceiverPlan, TortureScenario
 from scripts.benches.torture.scenario import LIE
 from srd.batch import MessageBatch
 from srd.endpoint import Endpoint
@@ -39,7 +39,7 @@ _IDLE_TICKS: Final = 15
 
 
 @dataclass(slots=True)
-class Held:
+class HeldMessage:
     """A message that is held for some time, to be checked again."""
 
     release_s: float
@@ -48,12 +48,12 @@ class Held:
     release: Callable[[], None]
 
 
-class Receiver:
+class TortureReceiver:
     """One incarnation of the receiver."""
 
     def __init__(
         self,
-        scenario: Scenario,
+        scenario: TortureScenario,
         *,
         incarnation: int,
         directory: Path,
@@ -77,7 +77,7 @@ class Receiver:
         self._registered: dict[tuple[int, int], list[Registration]] = {}
         self._peers: dict[Peer, int | None] = {}
         """Peer -> number of its connection; None until its first message."""
-        self._held: deque[Held] = deque()
+        self._held: deque[HeldMessage] = deque()
         self._held_bytes = 0
         self._replies = Arena(MAX_REPLIES * 2 * REPLY_BYTES, seed=self.seed)
         self._open_replies: set[asyncio.Future[Any]] = set()
@@ -121,10 +121,10 @@ class Receiver:
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
-    def _source(self) -> layout.Memory:
+    def _source(self) -> layout.GuardedMemory:
         return layout.source(self.incarnation, size_bytes=layout.SOURCE_BYTES)
 
-    def _target(self, sender: int, incarnation: int) -> layout.Memory:
+    def _target(self, sender: int, incarnation: int) -> layout.GuardedMemory:
         size = layout.target_bytes(self.scenario.senders[sender - 1].giant_bytes)
         return layout.target(sender, incarnation=incarnation, receiver_incarnation=self.incarnation, size_bytes=size)
 
@@ -306,7 +306,7 @@ class Receiver:
             release()
             return
         until_s = self.running.now_s + self.rng.random() * self.plan.hold_s
-        self._held.append(Held(until_s, size_bytes, recheck, release))
+        self._held.append(HeldMessage(until_s, size_bytes, recheck, release))
         self._held_bytes += size_bytes
 
     async def _release_held(self) -> None:

@@ -21,10 +21,10 @@ import numpy as np
 
 from scripts.benches.torture import layout
 from scripts.benches.torture.connection import CANCELLED, NO_FLAW, RANGE_FLAW
-from scripts.benches.torture.journal import Entry, entries
-from scripts.benches.torture.layout import Memory
+from scripts.benches.torture.journal import JournalEntry, entries
+from scripts.benches.torture.layout import GuardedMemory
 from scripts.benches.torture.pattern import LANE_BYTES, SOURCE, Bytes, check
-from scripts.benches.torture.result import Result
+from scripts.benches.torture.result import TortureResult
 from srd.proto.wire.status import Status
 
 NEVER_DELIVERED: Final = frozenset(
@@ -46,7 +46,7 @@ Id = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Posted:
+class PostedRequest:
     """A request in the journal of its sender."""
 
     kind: str
@@ -67,7 +67,7 @@ class Posted:
 class Observations:
     """The contents of all journals."""
 
-    posted: dict[Id, Posted] = field(default_factory=dict)
+    posted: dict[Id, PostedRequest] = field(default_factory=dict)
     deliveries: Counter[Id] = field(default_factory=Counter)
     notifications: Counter[tuple[int, int]] = field(default_factory=Counter)
     """(connection, offset in its memory) -> number of notifications."""
@@ -89,7 +89,7 @@ def short(length: int) -> bool:
     return length < LANE_BYTES
 
 
-def shares_number(number: int, posted: Posted) -> bool:
+def shares_number(number: int, posted: PostedRequest) -> bool:
     """Whether a message of a batch may be delivered under the number of others."""
     return short(posted.length) or number == posted.immediate
 
@@ -97,13 +97,13 @@ def shares_number(number: int, posted: Posted) -> bool:
 class Reconciler:
     """`read` every journal, then `reconcile`."""
 
-    def __init__(self, result: Result, directory: Path) -> None:
+    def __init__(self, result: TortureResult, directory: Path) -> None:
         """Add what disagrees to `result`."""
         self.result = result
         self.observed = Observations()
         self._scenario = result.scenario
         self._directory = directory
-        self._of_memory: dict[str, dict[Id, Posted]] = defaultdict(dict)
+        self._of_memory: dict[str, dict[Id, PostedRequest]] = defaultdict(dict)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -118,36 +118,36 @@ class Reconciler:
         if not done:
             self.observed.killed.add((worker, incarnation))
 
-    def _on_wrong(self, entry: Entry, _incarnation: int) -> None:
+    def _on_wrong(self, entry: JournalEntry, _incarnation: int) -> None:
         self.result.wrong.append(str(entry.values[0]))
 
-    def _on_hang(self, entry: Entry, _incarnation: int) -> None:
+    def _on_hang(self, entry: JournalEntry, _incarnation: int) -> None:
         self.result.hangs.append(str(entry.values[0]))
 
-    def _on_send(self, entry: Entry, _incarnation: int) -> None:
+    def _on_send(self, entry: JournalEntry, _incarnation: int) -> None:
         connection, number, length, immediate = entry.values
-        self._post(connection, number, Posted("send", length, immediate, entry.at))
+        self._post(connection, number, PostedRequest("send", length, immediate, entry.at))
 
-    def _on_batch(self, entry: Entry, _incarnation: int) -> None:
+    def _on_batch(self, entry: JournalEntry, _incarnation: int) -> None:
         connection, first, lengths, immediate = entry.values
         for index, length in enumerate(lengths):
-            self._post(connection, first + index, Posted("batch", length, immediate, entry.at))
+            self._post(connection, first + index, PostedRequest("batch", length, immediate, entry.at))
 
-    def _on_write(self, entry: Entry, _incarnation: int) -> None:
+    def _on_write(self, entry: JournalEntry, _incarnation: int) -> None:
         connection, number, length, memory, offset, immediate, flaw = entry.values
-        self._post(connection, number, Posted("write", length, immediate, entry.at, memory, offset, flaw=flaw))
+        self._post(connection, number, PostedRequest("write", length, immediate, entry.at, memory, offset, flaw=flaw))
 
-    def _on_read(self, entry: Entry, _incarnation: int) -> None:
+    def _on_read(self, entry: JournalEntry, _incarnation: int) -> None:
         connection, number, length, source_incarnation, source_offset, offset, flaw = entry.values
         sender, incarnation = layout.sender_of(connection), layout.incarnation_of(connection)
         memory = layout.reads(sender, incarnation=incarnation, size_bytes=layout.READS_BYTES).name
         self._post(
             connection,
             number,
-            Posted("read", length, None, entry.at, memory, offset, source_incarnation, source_offset, flaw),
+            PostedRequest("read", length, None, entry.at, memory, offset, source_incarnation, source_offset, flaw),
         )
 
-    def _post(self, connection: int, number: int, posted: Posted) -> None:
+    def _post(self, connection: int, number: int, posted: PostedRequest) -> None:
         if (connection, number) in self.observed.posted:
             self.result.disagreements.append(
                 f"request {number} of connection {connection} was posted twice: a bug of the bench"
@@ -158,17 +158,17 @@ class Reconciler:
         self.result.requests += 1
         self.result.posted_bytes += posted.length
 
-    def _on_cancel(self, entry: Entry, _incarnation: int) -> None:
+    def _on_cancel(self, entry: JournalEntry, _incarnation: int) -> None:
         connection, number = entry.values
         self.observed.posted[connection, number].cancelled = True
 
-    def _on_unposted(self, entry: Entry, _incarnation: int) -> None:
+    def _on_unposted(self, entry: JournalEntry, _incarnation: int) -> None:
         connection, first, count, _why = entry.values
         for number in range(first, first + count):
             posted = self.observed.posted.pop((connection, number))
             self._of_memory[posted.memory].pop((connection, number), None)
 
-    def _on_end(self, entry: Entry, _incarnation: int) -> None:
+    def _on_end(self, entry: JournalEntry, _incarnation: int) -> None:
         connection, first, count, status = entry.values
         for number in range(first, first + count):
             posted = self.observed.posted[connection, number]
@@ -176,11 +176,11 @@ class Reconciler:
                 self.result.disagreements.append(f"request {number} of connection {connection} completed twice")
             posted.status = status
 
-    def _on_received(self, entry: Entry, incarnation: int) -> None:
+    def _on_received(self, entry: JournalEntry, incarnation: int) -> None:
         connection, number, length, immediate = entry.values
         self._deliver(connection, [number], length, immediate, incarnation)
 
-    def _on_received_batch(self, entry: Entry, incarnation: int) -> None:
+    def _on_received_batch(self, entry: JournalEntry, incarnation: int) -> None:
         connection, numbers, length, immediate = entry.values
         self._deliver(connection, numbers, length, immediate, incarnation)
 
@@ -208,30 +208,30 @@ class Reconciler:
                     f"message {number} of connection {connection} has {posted.length} bytes, but arrived with {length}"
                 )
 
-    def _on_received_write(self, entry: Entry, incarnation: int) -> None:
+    def _on_received_write(self, entry: JournalEntry, incarnation: int) -> None:
         connection, offset, _length = entry.values
         self.observed.receiver_of.setdefault(connection, incarnation)
         self.observed.notifications[connection, offset] += 1
 
-    def _on_closing(self, entry: Entry, _incarnation: int) -> None:
+    def _on_closing(self, entry: JournalEntry, _incarnation: int) -> None:
         self.observed.closed.add(entry.values[0])
 
-    def _on_reply(self, entry: Entry, _incarnation: int) -> None:
+    def _on_reply(self, entry: JournalEntry, _incarnation: int) -> None:
         connection, number, length = entry.values
         self.observed.replies_sent[connection, number] = (length, None)
 
-    def _on_reply_end(self, entry: Entry, _incarnation: int) -> None:
+    def _on_reply_end(self, entry: JournalEntry, _incarnation: int) -> None:
         connection, number, status = entry.values
         self.observed.replies_sent[connection, number] = (self.observed.replies_sent[connection, number][0], status)
 
-    def _on_received_reply(self, entry: Entry, _incarnation: int) -> None:
+    def _on_received_reply(self, entry: JournalEntry, _incarnation: int) -> None:
         connection, number, _length = entry.values
         self.observed.replies_received[connection, number] += 1
 
-    def _on_withdrawing(self, entry: Entry, _incarnation: int) -> None:
+    def _on_withdrawing(self, entry: JournalEntry, _incarnation: int) -> None:
         self.observed.withdrawing.add(entry.values[0])
 
-    def _on_withdrawn(self, entry: Entry, _incarnation: int) -> None:
+    def _on_withdrawn(self, entry: JournalEntry, _incarnation: int) -> None:
         self.observed.withdrawn[entry.values[0]] = entry.at
 
     # -- reconciling --------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class Reconciler:
         for memory in self._memories():
             self._check_memory(memory)
 
-    def _check_request(self, connection: int, number: int, posted: Posted) -> Iterator[str]:
+    def _check_request(self, connection: int, number: int, posted: PostedRequest) -> Iterator[str]:
         sender = (layout.sender_of(connection), layout.incarnation_of(connection))
         if posted.status is None:
             if sender not in self.observed.killed:
@@ -268,7 +268,7 @@ class Reconciler:
         if posted.kind == "write" and posted.immediate is not None:
             yield from self._check_delivery(connection, posted, self.observed.notifications[connection, posted.offset])
 
-    def _check_delivery(self, connection: int, posted: Posted, times: int) -> Iterator[str]:
+    def _check_delivery(self, connection: int, posted: PostedRequest, times: int) -> Iterator[str]:
         if times > 1:
             yield f"it was delivered {times} times"
         if posted.status == Status.OK and not times and self._receiver_read_all(connection):
@@ -287,7 +287,7 @@ class Reconciler:
 
     def _check_short_batches(self) -> Iterator[str]:
         """Check the number of deliveries of short messages: all of a batch have the number of the first."""
-        wanted: dict[Id, list[Posted]] = defaultdict(list)
+        wanted: dict[Id, list[PostedRequest]] = defaultdict(list)
         for (connection, _), posted in self.observed.posted.items():
             if posted.kind == "batch" and short(posted.length) and posted.immediate is not None:
                 wanted[connection, posted.immediate].append(posted)
@@ -305,7 +305,7 @@ class Reconciler:
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
-    def _memories(self) -> Iterator[Memory]:
+    def _memories(self) -> Iterator[GuardedMemory]:
         scenario = self._scenario
         for sender in range(1, len(scenario.senders) + 1):
             size = layout.target_bytes(scenario.senders[sender - 1].giant_bytes)
@@ -318,7 +318,7 @@ class Reconciler:
         for receiver_incarnation in range(scenario.incarnations(0)):
             yield layout.source(receiver_incarnation, size_bytes=layout.SOURCE_BYTES)
 
-    def _check_memory(self, memory: Memory) -> None:
+    def _check_memory(self, memory: GuardedMemory) -> None:
         """Check every byte of a file, if its worker created it."""
         path = memory.path(self._directory)
         if not path.exists() or path.stat().st_size < memory.size_bytes:
@@ -335,7 +335,7 @@ class Reconciler:
         if memory.name in self.observed.withdrawn:
             self._check_withdrawn(memory, found)
 
-    def _used(self, memory: Memory) -> Iterator[tuple[int, int]]:
+    def _used(self, memory: GuardedMemory) -> Iterator[tuple[int, int]]:
         """Yield the ranges (start, end) that requests may have changed."""
         for posted in self._of_memory.get(memory.name, {}).values():
             if posted.flaw == NO_FLAW:
@@ -343,7 +343,7 @@ class Reconciler:
             elif posted.flaw == RANGE_FLAW and posted.kind == "write":
                 yield posted.offset, _end_of_range(memory, posted.offset)
 
-    def _check_untouched(self, memory: Memory, found: Bytes, start: int, end: int) -> None:
+    def _check_untouched(self, memory: GuardedMemory, found: Bytes, start: int, end: int) -> None:
         if start >= end:
             return
         if wrong := check(
@@ -351,7 +351,9 @@ class Reconciler:
         ):
             self.result.wrong.append(f"{memory.name}, outside of all requests: {wrong}")
 
-    def _check_landed(self, memory: Memory, found: Bytes, connection: int, number: int, posted: Posted) -> None:
+    def _check_landed(
+        self, memory: GuardedMemory, found: Bytes, connection: int, number: int, posted: PostedRequest
+    ) -> None:
         piece, seed = found[posted.offset : posted.offset + posted.length], self._scenario.seed
         if posted.kind == "write":
             wrong = check(piece, seed, owner=connection, message=number)
@@ -363,7 +365,7 @@ class Reconciler:
                 f"{posted.offset}, completed with OK: {wrong}"
             )
 
-    def _check_withdrawn(self, memory: Memory, found: Bytes) -> None:
+    def _check_withdrawn(self, memory: GuardedMemory, found: Bytes) -> None:
         before = np.memmap(self._directory / f"{memory.name}.withdrawn", np.uint8, "r")[: memory.size_bytes]
         changed = np.flatnonzero(before != found)
         if len(changed):
@@ -372,7 +374,7 @@ class Reconciler:
             )
 
 
-def _end_of_range(memory: Memory, offset: int) -> int:
+def _end_of_range(memory: GuardedMemory, offset: int) -> int:
     """Return the end of the registered range that contains `offset`, or `offset` if none does."""
     return next((at + size for at, size in memory.ranges if at <= offset <= at + size), offset)
 

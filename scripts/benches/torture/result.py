@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from scripts.benches.torture.plans import Scenario
+from scripts.benches.torture.plans import TortureScenario
 
 
 @dataclass(slots=True)
-class Result:
+class TortureResult:
     """The faults that were found, and the amount of traffic."""
 
-    scenario: Scenario
+    scenario: TortureScenario
     wrong: list[str] = field(default_factory=list)
     """Wrong bytes."""
     hangs: list[str] = field(default_factory=list)

@@ -20,10 +20,10 @@ from scripts.benches.torture.files import TRANSFER_S, check_files
 from scripts.benches.torture.journal import entries
 from scripts.benches.torture.layout import ATTACK
 from scripts.benches.torture.network import Network, network, undo
-from scripts.benches.torture.plans import MIB, Event, FaultKind, Scenario
-from scripts.benches.torture.process import Worker, environment, start
+from scripts.benches.torture.plans import MIB, FaultKind, TimedFault, TortureScenario
+from scripts.benches.torture.process import TortureWorker, environment, start
 from scripts.benches.torture.reconcile import Reconciler, leftovers
-from scripts.benches.torture.result import Result
+from scripts.benches.torture.result import TortureResult
 from scripts.harness.errors import BenchError
 from scripts.harness.process import Process, ProcessGroup
 from scripts.harness.steps import step
@@ -49,16 +49,16 @@ class TortureRun:
     """The controller of a scenario."""
 
     def __init__(
-        self, scenario: Scenario, directory: Path, net: Network, *, group: ProcessGroup, sabotage: str
+        self, scenario: TortureScenario, directory: Path, net: Network, *, group: ProcessGroup, sabotage: str
     ) -> None:
-        self.result = Result(scenario)
+        self.result = TortureResult(scenario)
         self.directory = directory
         self._scenario = scenario
         self._group = group
         self._network = net
         self._sabotage = sabotage
-        self.workers: list[Worker] = []
-        self._current: dict[int, Worker] = {}
+        self.workers: list[TortureWorker] = []
+        self._current: dict[int, TortureWorker] = {}
         self._attackers: list[Process] = []
         self._event_queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
@@ -67,10 +67,10 @@ class TortureRun:
 
     # -- lifecycle --------------------------------------------------------------------------------------------------
 
-    def run(self) -> Result:
+    def run(self) -> TortureResult:
         """Run the scenario; all processes are ended in any case."""
         scenario = self._scenario
-        (self.directory / "scenario.json").write_bytes(TypeAdapter(Scenario).dump_json(scenario))
+        (self.directory / "scenario.json").write_bytes(TypeAdapter(TortureScenario).dump_json(scenario))
         ended = False
         try:
             self._run_processes()
@@ -185,7 +185,7 @@ class TortureRun:
 
     # -- faults -----------------------------------------------------------------------------------------------------
 
-    def _inject(self, event: Event) -> None:
+    def _inject(self, event: TimedFault) -> None:
         process = self._current[event.worker]
         later = time.monotonic() + event.seconds
         match event.what:
@@ -202,7 +202,7 @@ class TortureRun:
                 self._undo.append(step)
                 self._at(later, lambda: self._undo_one(step))
 
-    def _restart(self, process: Worker) -> None:
+    def _restart(self, process: TortureWorker) -> None:
         """Start the next incarnation; a receiver has new keys."""
         process.end()
         self._start(process.worker, incarnation=process.incarnation + 1)
@@ -243,7 +243,7 @@ class TortureRun:
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
-    def _end_hanging(self, *, of: list[Worker]) -> None:
+    def _end_hanging(self, *, of: list[TortureWorker]) -> None:
         for process in of:
             if stack := process.end():
                 self.result.hangs.append(f"{process.name} does not end; its stack:\n{stack}")
@@ -277,7 +277,7 @@ class TortureRun:
             reconciler.read(process.worker, incarnation=process.incarnation)
         reconciler.reconcile()
 
-    def _check_leaks(self, process: Worker) -> None:
+    def _check_leaks(self, process: TortureWorker) -> None:
         """Compare a worker's memory and descriptors with their limits."""
         result = self.result
         grown = process.grown_bytes
@@ -297,7 +297,7 @@ class TortureRun:
 
 
 @contextmanager
-def completed(scenario: Scenario, *, sabotage: str = "") -> Iterator[TortureRun]:
+def completed(scenario: TortureScenario, *, sabotage: str = "") -> Iterator[TortureRun]:
     """Run a scenario; its journals are there until the end of the block. Raises BenchError."""
     with (
         tempfile.TemporaryDirectory(
@@ -311,7 +311,7 @@ def completed(scenario: Scenario, *, sabotage: str = "") -> Iterator[TortureRun]
         yield run
 
 
-def run_scenario(scenario: Scenario, *, sabotage: str = "") -> Result:
+def run_scenario(scenario: TortureScenario, *, sabotage: str = "") -> TortureResult:
     """Run a scenario. Raises BenchError if its network cannot be built."""
     with completed(scenario, sabotage=sabotage) as run:
         return run.result

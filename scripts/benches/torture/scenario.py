@@ -16,15 +16,15 @@ from scripts.benches.torture.plans import (
     SLOTS,
     AttackerPlan,
     EndpointPlan,
-    Event,
     FaultKind,
     FilesPlan,
-    Kind,
     Net,
     NetworkPlan,
     ReceiverPlan,
-    Scenario,
+    RequestKind,
     SenderPlan,
+    TimedFault,
+    TortureScenario,
 )
 
 IP_UDP_BYTES: Final = 28
@@ -56,7 +56,7 @@ class Capabilities:
     giant: bool = False
 
 
-def scenario(seed: int, *, capabilities: Capabilities, seconds: float) -> Scenario:
+def scenario(seed: int, *, capabilities: Capabilities, seconds: float) -> TortureScenario:
     """Draw the scenario of `seed`; traffic lasts `seconds`. Draws do not depend on `capabilities`; their use does."""
     rng = Random(f"torture/{seed}")  # noqa: S311 - reproducible, not secret
     net = _choose(rng, {Net.LOOPBACK: 5, Net.ROUTED: 3, Net.RELAY: 2})
@@ -70,14 +70,14 @@ def scenario(seed: int, *, capabilities: Capabilities, seconds: float) -> Scenar
     attackers += tuple(_liars(seed, common, seconds=seconds))
     events = tuple(_events(rng, network, count=count, seconds=seconds))
     if rng.random() < 0.015 and capabilities.giant:
-        return _giant(Scenario(seed, seconds, network, receiver, senders[:2], attackers))
+        return _giant(TortureScenario(seed, seconds, network, receiver, senders[:2], attackers))
     if rng.random() < 0.08:
-        return _files(rng, Scenario(seed, seconds, network, receiver, senders[:1], attackers))
-    plain = Scenario(seed, seconds, network, receiver, senders, attackers, events)
+        return _files(rng, TortureScenario(seed, seconds, network, receiver, senders[:1], attackers))
+    plain = TortureScenario(seed, seconds, network, receiver, senders, attackers, events)
     return _with_timeout(plain, request_timeout_s=FAULT_FREE_REQUEST_S) if plain.fault_free else plain
 
 
-def _with_timeout(plain: Scenario, *, request_timeout_s: float) -> Scenario:
+def _with_timeout(plain: TortureScenario, *, request_timeout_s: float) -> TortureScenario:
     """Set the timeout of all requests."""
     senders = tuple(
         replace(each, endpoint=replace(each.endpoint, request_timeout_s=request_timeout_s)) for each in plain.senders
@@ -177,10 +177,12 @@ def with_region(plan: EndpointPlan, *, factor: float) -> EndpointPlan:
 
 
 def _sender(rng: Random, endpoint: EndpointPlan, *, longest: int) -> SenderPlan:
-    weights: dict[Kind, float] = {kind: rng.choice((0, 1, 1, 3)) for kind in (Kind.SEND, Kind.WRITE, Kind.READ)}
-    weights[Kind.BATCH] = rng.choice((0, 0.3, 1))
-    weights[Kind.LENT] = rng.choice((0, 0.05))
-    weights[Kind.SEND] += 0.1
+    weights: dict[RequestKind, float] = {
+        kind: rng.choice((0, 1, 1, 3)) for kind in (RequestKind.SEND, RequestKind.WRITE, RequestKind.READ)
+    }
+    weights[RequestKind.BATCH] = rng.choice((0, 0.3, 1))
+    weights[RequestKind.LENT] = rng.choice((0, 0.05))
+    weights[RequestKind.SEND] += 0.1
     return SenderPlan(
         endpoint,
         weights=weights,
@@ -243,8 +245,8 @@ def _liars(seed: int, common: EndpointPlan, *, seconds: float) -> list[AttackerP
     return [AttackerPlan(rate, 0.0, {LIE: 1.0}, seconds, first_psn=common.first_psn, security=common.security)]
 
 
-def _events(rng: Random, network: NetworkPlan, *, count: int, seconds: float) -> list[Event]:
-    events: list[Event] = []
+def _events(rng: Random, network: NetworkPlan, *, count: int, seconds: float) -> list[TimedFault]:
+    events: list[TimedFault] = []
     if rng.random() < 0.5:
         return events
     kinds = {FaultKind.KILL: 2.0, FaultKind.STOP: 3.0}
@@ -254,7 +256,7 @@ def _events(rng: Random, network: NetworkPlan, *, count: int, seconds: float) ->
         what = _choose(rng, kinds)
         at_s = rng.uniform(0.05, 0.8) * seconds
         events.append(
-            Event(
+            TimedFault(
                 at_s,
                 what,
                 rng.randint(0, count) if rng.random() < 0.7 else 0,
@@ -268,7 +270,7 @@ def _events(rng: Random, network: NetworkPlan, *, count: int, seconds: float) ->
 # -- other scenarios -----------------------------------------------------------------------------------------------
 
 
-def _giant(plain: Scenario) -> Scenario:
+def _giant(plain: TortureScenario) -> TortureScenario:
     """Add a message of 1 GiB to the others, with a longer timeout."""
     plain = _with_timeout(plain, request_timeout_s=GIANT_REQUEST_S)
     first, *senders = plain.senders
@@ -289,7 +291,7 @@ def _giant(plain: Scenario) -> Scenario:
     return replace(plain, network=network, receiver=receiver, senders=(giant, *senders), attackers=())
 
 
-def _files(rng: Random, plain: Scenario) -> Scenario:
+def _files(rng: Random, plain: TortureScenario) -> TortureScenario:
     """Replace messages by files; for some receivers a chunk is too long, so that its request fails."""
     longest = rng.choice((64 * KIB, 512 * KIB, 4 * MIB, 4 * MIB))
     endpoint = replace(plain.receiver.endpoint, max_message_bytes=longest, receive_window_bytes=8 * MIB)

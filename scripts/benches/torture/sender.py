@@ -13,11 +13,11 @@ from devmem.region import Region
 from devmem.registry import Access, Registration
 from scripts.benches.torture import layout
 from scripts.benches.torture.arena import Arena
-from scripts.benches.torture.connection import GIANT_MESSAGE, GRACE_S, Connection
+from scripts.benches.torture.connection import GIANT_MESSAGE, GRACE_S, TorturePeer
 from scripts.benches.torture.journal import Journal
 from scripts.benches.torture.local import Orders, RunningTime, config, mapped, set_offloads
 from scripts.benches.torture.pattern import fill
-from scripts.benches.torture.plans import Scenario, SenderPlan
+from scripts.benches.torture.plans import SenderPlan, TortureScenario
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
 from srd.peer import Peer
@@ -28,11 +28,18 @@ ARENA_BYTES: Final = 8 << 20
 """Minimum size; it is larger if two of the longest messages need more."""
 
 
-class Sender:
+class TortureSender:
     """One incarnation of a sender."""
 
     def __init__(
-        self, scenario: Scenario, worker: int, *, incarnation: int, directory: Path, journal: Journal, orders: Orders
+        self,
+        scenario: TortureScenario,
+        worker: int,
+        *,
+        incarnation: int,
+        directory: Path,
+        journal: Journal,
+        orders: Orders,
     ) -> None:
         self.seed = scenario.seed
         self.plan: SenderPlan = scenario.senders[worker - 1]
@@ -53,7 +60,7 @@ class Sender:
         self.giant = self._giant()
         self.write_used: dict[int, list[int]] = {}
         """Incarnation of the receiver -> bytes of each target range that are assigned to writes."""
-        self._connections: dict[Peer, Connection] = {}
+        self._connections: dict[Peer, TorturePeer] = {}
 
     def _giant(self) -> Region | None:
         """Prepare the longest message before the endpoint opens, as filling it blocks the event loop for seconds."""
@@ -83,7 +90,7 @@ class Sender:
                 continue
             connection_number = layout.connection(self.worker, incarnation=self.incarnation, number=number)
             number += 1
-            self._connections[peer] = connection = Connection(self, endpoint, peer, number=connection_number)
+            self._connections[peer] = connection = TorturePeer(self, endpoint, peer, number=connection_number)
             await connection.run()
         await self._close(endpoint)
         completions.cancel()

@@ -24,10 +24,10 @@ from scripts.benches.torture.files import receive_files, send_files
 from scripts.benches.torture.journal import Journal
 from scripts.benches.torture.layout import journal_name
 from scripts.benches.torture.local import Footprint, Orders, start_near_wrap
-from scripts.benches.torture.plans import Scenario
-from scripts.benches.torture.receiver import Receiver
+from scripts.benches.torture.plans import TortureScenario
+from scripts.benches.torture.receiver import TortureReceiver
 from scripts.benches.torture.sabotage import SABOTAGES
-from scripts.benches.torture.sender import Sender
+from scripts.benches.torture.sender import TortureSender
 
 Role = Callable[[Orders], Awaitable[None]]
 
@@ -36,7 +36,7 @@ def main() -> None:
     """Run one incarnation."""
     faulthandler.register(signal.SIGUSR1)
     directory, worker, incarnation = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    scenario = TypeAdapter(Scenario).validate_json((directory / "scenario.json").read_bytes())
+    scenario = TypeAdapter(TortureScenario).validate_json((directory / "scenario.json").read_bytes())
     part = json.loads((directory / f"part.{worker}.{incarnation}.json").read_bytes())
     if name := part["sabotage"]:
         SABOTAGES[name]()
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _role(
-    scenario: Scenario, worker: int, incarnation: int, directory: Path, journal: Journal, part: dict[str, Any]
+    scenario: TortureScenario, worker: int, incarnation: int, directory: Path, journal: Journal, part: dict[str, Any]
 ) -> Role:
     host, port = part["host"], part["port"]
 
@@ -62,12 +62,12 @@ def _role(
             else:
                 await receive_files(scenario, directory=directory, journal=journal, orders=orders, host=host)
         elif worker:
-            await Sender(
+            await TortureSender(
                 scenario, worker, incarnation=incarnation, directory=directory, journal=journal, orders=orders
             ).run(host)
         else:
             attackers = part["attackers"]
-            receiver = Receiver(
+            receiver = TortureReceiver(
                 scenario,
                 incarnation=incarnation,
                 directory=directory,

@@ -103,7 +103,7 @@ def await_answer(pair: TwoHosts, group: ProcessGroup) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class CarrierUsage:
     """What the processes of a carrier have used so far, both ends together."""
 
     cpu_s: float
@@ -111,7 +111,7 @@ class Usage:
     peak_rss_bytes: int
 
     @classmethod
-    def of(cls, ends: TwoHosts) -> Usage:
+    def of(cls, ends: TwoHosts) -> CarrierUsage:
         """Read it, of all processes in both ends' namespaces: the carrier's, while nothing else runs there."""
         pids = [process.pid for process in processes_in(ends.namespaces)]
         peak_bytes = 0

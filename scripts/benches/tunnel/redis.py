@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from examples.tunnel.hosts import ExampleError, Host
+from examples.tunnel.hosts import ExampleError, TunnelHost
 from scripts.harness.errors import BenchError
 from scripts.harness.two_hosts import RECEIVER, SENDER, TwoHosts
 
@@ -17,7 +17,7 @@ _LINE: Final = re.compile(r"([\d.]+)% <= ([\d.]+) milliseconds")
 
 def latencies(ends: TwoHosts, *, requests: int) -> dict[str, float]:
     """Return the median, the p99 and the p99.9 of GETs, a connection's one after the other. Raises BenchError."""
-    server, client = (Host(tuple(ends.command(node, []))) for node in (RECEIVER, SENDER))
+    server, client = (TunnelHost(tuple(ends.command(node, []))) for node in (RECEIVER, SENDER))
     options = ("--save", "", "--appendonly", "no", "--protected-mode", "no", "--daemonize", "no")
     command = ("redis-server", "--bind", ends.receiver, "--port", str(PORT), *options)
     numbers = {"-p": PORT, "-n": requests, "-c": CONNECTIONS, "-t": "get", "--precision": 3}

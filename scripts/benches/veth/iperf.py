@@ -33,7 +33,7 @@ _TCP_LISTEN: Final = "0A"  # include/net/tcp_states.h
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class IperfFlow:
     """One flow's figures."""
 
     gbps: float
@@ -42,14 +42,14 @@ class Flow:
     """CPU time of both processes, user and system."""
 
     @classmethod
-    def of(cls, report: dict[str, Any]) -> Flow:
+    def of(cls, report: dict[str, Any]) -> IperfFlow:
         """Read a report."""
         received, load = report["end"]["sum_received"], report["end"]["cpu_utilization_percent"]
         cpu_s = (load["host_total"] + load["remote_total"]) / 100 * received["seconds"]
         return cls(received["bits_per_second"] / 1e9, cpu_s / (received["bytes"] / 1e9))
 
 
-def ours(pair: TwoHosts, *, seconds: float, plain: bool) -> Flow:
+def ours(pair: TwoHosts, *, seconds: float, plain: bool) -> IperfFlow:
     """Run one flow of SRD, in plain text or encrypted; before it one of 64 MiB of which every byte is compared.
 
     Raises BenchError if a byte is wrong, or a run fails.
@@ -57,17 +57,19 @@ def ours(pair: TwoHosts, *, seconds: float, plain: bool) -> Flow:
     options = ["--plain"] if plain else []
     perf.measure(pair, "client", "-n", _CHECKED, "--verify", *options, bound_s=_GRACE_S)
     timed = ("-t", f"{seconds:g}", "-O", str(OMIT_S), *options)
-    return Flow.of(perf.measure(pair, "client", *timed, bound_s=OMIT_S + seconds))
+    return IperfFlow.of(perf.measure(pair, "client", *timed, bound_s=OMIT_S + seconds))
 
 
-def run(pair: TwoHosts, *, algorithm: str, seconds: float, omit_s: int = OMIT_S) -> Flow:
+def run(pair: TwoHosts, *, algorithm: str, seconds: float, omit_s: int = OMIT_S) -> IperfFlow:
     """Run one flow of kernel TCP. Raises BenchError if iperf3 fails."""
     with running(pair, algorithm=algorithm, seconds=seconds, omit_s=omit_s) as ended:
         return ended()
 
 
 @contextmanager
-def running(pair: TwoHosts, *, algorithm: str, seconds: float, omit_s: int = OMIT_S) -> Iterator[Callable[[], Flow]]:
+def running(
+    pair: TwoHosts, *, algorithm: str, seconds: float, omit_s: int = OMIT_S
+) -> Iterator[Callable[[], IperfFlow]]:
     """Run one flow during the block; yields a function that waits for its end. Raises BenchError if iperf3 fails.
 
     `omit_s`: time at its start that does not count.
@@ -81,7 +83,7 @@ def running(pair: TwoHosts, *, algorithm: str, seconds: float, omit_s: int = OMI
         client = group.start("iperf3 -c", pair.command(SENDER, ["iperf3", "-c", pair.receiver, *options]))
         give_up_at = time.monotonic() + omit_s + whole_s + _GRACE_S
 
-        def ended() -> Flow:
+        def ended() -> IperfFlow:
             group.turn_while(lambda: client.status is None, within_s=give_up_at - time.monotonic())
             if client.status is None:
                 raise BenchError(f"iperf3 ({algorithm}) did not end in time; try again when the machine is idle")
@@ -90,7 +92,7 @@ def running(pair: TwoHosts, *, algorithm: str, seconds: float, omit_s: int = OMI
         yield ended
 
 
-def figures(report: dict[str, Any], *, algorithm: str) -> Flow:
+def figures(report: dict[str, Any], *, algorithm: str) -> IperfFlow:
     """Read iperf3's report. Raises BenchError for an incomplete one."""
     if "error" in report:
         raise BenchError(f"iperf3 ({algorithm}): {report['error']}")
@@ -98,7 +100,7 @@ def figures(report: dict[str, Any], *, algorithm: str) -> Flow:
     used = {end["sender_tcp_congestion"], end["receiver_tcp_congestion"]}
     if end["sender_tcp_congestion"] != algorithm:
         raise BenchError(f"iperf3 ran {', '.join(sorted(used))} instead of {algorithm}; is it in the kernel?")
-    return Flow.of(report)
+    return IperfFlow.of(report)
 
 
 def _await_listener(group: ProcessGroup, pair: TwoHosts) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from scripts.harness.errors import BenchError
-from scripts.harness.fio import Fio, Job, Result
+from scripts.harness.fio import Fio, FioJob, FioResult
 
 SIZE_BYTES: Final = 64 << 20
 WARM_UP_S: Final = 0.5
@@ -35,7 +35,7 @@ def _fractions(bins: Counter[int]) -> dict[str, float]:
     return {fraction_name(bound_us): counts[bound_us] / bins.total() for bound_us in BINS_US}
 
 
-class Measure:
+class FioMeasure:
     """Runs jobs at one export, by a command that precedes fio's own."""
 
     def __init__(self, fio: Fio, uri: str, *, before: Sequence[str], seconds: float) -> None:
@@ -103,13 +103,13 @@ class Measure:
         """Return 1 if what `write_checked` has written is not there, else 0."""
         return _is_wrong(self._start(*_VERIFY, "--rw=randwrite", "--verify_only").ended())
 
-    def _timed(self, direction: str, block: str, *, depth: int) -> Result:
+    def _timed(self, direction: str, block: str, *, depth: int) -> FioResult:
         return self._run(f"--rw=rand{direction}", f"--bs={block}", f"--iodepth={depth}", *_timed(self._seconds))
 
-    def _run(self, *options: str) -> Result:
+    def _run(self, *options: str) -> FioResult:
         return self._fio.run(self._uri, f"--size={SIZE_BYTES}", *options, before=self._before)
 
-    def _start(self, *options: str) -> Job:
+    def _start(self, *options: str) -> FioJob:
         return self._fio.start(self._uri, f"--size={SIZE_BYTES}", *options, before=self._before)
 
 
@@ -122,12 +122,12 @@ def _timed(seconds: float) -> tuple[str, ...]:
     return ("--time_based", f"--runtime={seconds:g}", f"--ramp_time={WARM_UP_S:g}", "--randrepeat=0")
 
 
-def _require(job: Job) -> None:
+def _require(job: FioJob) -> None:
     if not job.is_running:
         raise BenchError("fio ended before all faults had happened")
 
 
-def _is_wrong(result: Result) -> int:
+def _is_wrong(result: FioResult) -> int:
     """Return 1 if fio has found wrong data. Raises BenchError if it has failed otherwise."""
     if result.error not in {0, _WRONG_ERRNO}:
         raise BenchError(f"fio failed with errno {result.error}")

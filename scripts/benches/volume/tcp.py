@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from netns.base.output import emit
-from nitro_emu.ebs.attachment import Attachment, Settings, claimed
+from nitro_emu.ebs.attachment import Attachment, AttachmentSettings, claimed
 from nitro_emu.ebs.capsule import (
     COMMAND_BYTES,
     MAX_IO_BYTES,
-    Command,
-    Outcome,
-    Reply,
+    CapsuleCommand,
+    CapsuleOutcome,
+    CapsuleReply,
     command_untrusted,
     reply_untrusted,
 )
@@ -30,14 +30,14 @@ from nitro_emu.ebs.server.disk import OsDisk
 from nitro_emu.ebs.server.disk_sync import DiskSync
 from nitro_emu.ebs.server.ledger import Ledger, VolumeRow
 from nitro_emu.ebs.server.replica import Replica
-from nitro_emu.ebs.server.store import Store
+from nitro_emu.ebs.server.store import BlockStore
 from nitro_emu.ebs.xts import KEY_BYTES, EncryptedDevice
 from srd.perf.tcp_socket import CUBIC
 
 VOLUME: Final = 1
 CALL_S: Final = 2.0
 """As long as SRD's link waits."""
-REPLY_BYTES: Final = len(Reply(outcome=Outcome.OK).encode())
+REPLY_BYTES: Final = len(CapsuleReply(outcome=CapsuleOutcome.OK).encode())
 HEAD: Final = struct.Struct("!II")  # number, length of the data
 READ_AHEAD_BYTES: Final = 2 * MAX_IO_BYTES
 
@@ -63,7 +63,7 @@ async def serve(directory: str, host: str, port: int, size_bytes: int) -> int:
     ledger.create(VOLUME, size_bytes=size_bytes)
     replica = Replica(
         VolumeRow(VOLUME, size_bytes, 0, 0, 0),
-        store=Store(OsDisk(path), size_bytes=size_bytes),
+        store=BlockStore(OsDisk(path), size_bytes=size_bytes),
         ledger=ledger,
         sync=DiskSync(),
         clock=asyncio.get_running_loop().time,
@@ -90,9 +90,9 @@ async def _serve(replica: Replica, reader: asyncio.StreamReader, writer: asyncio
 
 
 async def _do(
-    replica: Replica, command: Command, transfer: _Transfer, writer: asyncio.StreamWriter, number: int
+    replica: Replica, command: CapsuleCommand, transfer: _Transfer, writer: asyncio.StreamWriter, number: int
 ) -> None:
-    reply = await replica.handle(command, transfer=transfer) or Reply(outcome=Outcome.OK)
+    reply = await replica.handle(command, transfer=transfer) or CapsuleReply(outcome=CapsuleOutcome.OK)
     with suppress(OSError):
         head = HEAD.pack(number, transfer.pushed) + reply.encode()
         writer.writelines([head, transfer.memory[: transfer.pushed]])
@@ -124,7 +124,7 @@ class _Buffer:
 
 
 class TcpLink:
-    """One server; see `nitro_emu.ebs.link.Link`."""
+    """One server; see `nitro_emu.ebs.link.ServerLink`."""
 
     def __init__(self, host: str, port: int) -> None:
         self.name = f"{host}:{port}"
@@ -132,21 +132,21 @@ class TcpLink:
         self._writer: asyncio.StreamWriter | None = None
         self._receiving: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
-        self._calls: dict[int, tuple[asyncio.Future[Reply], Buffer | None]] = {}
+        self._calls: dict[int, tuple[asyncio.Future[CapsuleReply], Buffer | None]] = {}
         self._number = 0
 
     def begin(
-        self, command: Command, *, buffer: Buffer | None = None, on_end: OnEnd
-    ) -> asyncio.Task[Reply | LinkError]:
+        self, command: CapsuleCommand, *, buffer: Buffer | None = None, on_end: OnEnd
+    ) -> asyncio.Task[CapsuleReply | LinkError]:
         """See Link."""
         task = asyncio.ensure_future(self._call(command, buffer))
         task.add_done_callback(lambda ended: None if ended.cancelled() else on_end(ended.result()))
         return task
 
-    async def _call(self, command: Command, buffer: Buffer | None) -> Reply | LinkError:
+    async def _call(self, command: CapsuleCommand, buffer: Buffer | None) -> CapsuleReply | LinkError:
         self._number += 1
         number = self._number
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[CapsuleReply] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(CALL_S):
                 writer = await self._connected()
@@ -206,7 +206,7 @@ async def attach(run_dir: str, name: str, size_bytes: int, servers: list[tuple[s
             )
         )
         device = EncryptedDevice(volume, key=bytes(range(KEY_BYTES)))
-        settings = Settings(name=name, run_dir=Path(run_dir))
+        settings = AttachmentSettings(name=name, run_dir=Path(run_dir))
         control = stack.enter_context(claimed(settings))
         attachment = await stack.enter_async_context(Attachment.open(settings, control=control, device=device))
         emit("ready")

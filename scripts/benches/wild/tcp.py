@@ -5,9 +5,9 @@ from __future__ import annotations
 from netns.backends.virtual.fabric import VirtualFabric
 from netns.topology.model import ETHERNET_HEADER_BYTES
 from srd.sim.models.controllers import TcpController
-from srd.sim.models.flow import Receiver
+from srd.sim.models.flow import FlowReceiver
 from srd.sim.models.nic import Nic
-from srd.sim.models.tcp import ENDLESS, TcpSender
+from srd.sim.models.tcp import ENDLESS, TcpFlowSender
 from srd.sim.models.transports import tcp_framing
 
 
@@ -16,11 +16,11 @@ class TcpFlow:
 
     def __init__(self, fabric: VirtualFabric, source: str, destination: str, *, controller: TcpController) -> None:
         framing = tcp_framing(mtu=fabric.topology.mtu)
-        self.sender = TcpSender(ENDLESS, controller=controller)
+        self.sender = TcpFlowSender(ENDLESS, controller=controller)
         self._nic = Nic(fabric, source)
         self._flow = self._nic.flow(
             Nic(fabric, destination), size_bytes=ENDLESS * (fabric.topology.mtu + ETHERNET_HEADER_BYTES),
-            framing=framing, sender=self.sender, receiver=Receiver(ENDLESS),
+            framing=framing, sender=self.sender, receiver=FlowReceiver(ENDLESS),
         )  # fmt: skip
 
     def start(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from netns.base.tasks import Tasks
 from srd.compare.worker.plan import Address, PlannedFlow
-from srd.perf.running import Failure
+from srd.perf.running import FirstFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Account:
     """MPTCP: the fewest subflows of a connection."""
 
 
-class Carrier(Protocol):
+class FlowCarrier(Protocol):
     """Carries flows."""
 
     async def listen(self, address: str) -> int:
@@ -51,7 +51,7 @@ class Background:
     """Tasks of a carrier that run until it is closed; the first error of any ends the workload."""
 
     def __init__(self) -> None:
-        self._failure = Failure()
+        self._failure = FirstFailure()
         self._tasks = Tasks(self.fail)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

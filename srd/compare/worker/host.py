@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from netns.base.output import emit
 from srd.compare.worker.arrivals import Arrivals, BlockArrivals, Copy, FileArrivals
-from srd.compare.worker.carrier import Carrier
+from srd.compare.worker.carrier import FlowCarrier
 from srd.compare.worker.plan import BLOCK_BYTES, Plan, PlannedFlow
 from srd.compare.worker.srd_carrier import SrdCarrier
 from srd.compare.worker.srd_files import SrdFiles
@@ -56,7 +56,7 @@ class Worker:
             await carrier.close()
         return 0
 
-    def _carrier(self, arrivals: BlockArrivals | FileArrivals, source: PayloadSource) -> Carrier:
+    def _carrier(self, arrivals: BlockArrivals | FileArrivals, source: PayloadSource) -> FlowCarrier:
         if self.transport != SRD:
             mptcp = self.transport == MPTCP
             algorithm = CUBIC if mptcp else self.transport
@@ -66,7 +66,7 @@ class Worker:
         return SrdCarrier(arrivals, source)
 
 
-async def _work(carrier: Carrier, arrivals: Arrivals, lines: asyncio.StreamReader) -> None:
+async def _work(carrier: FlowCarrier, arrivals: Arrivals, lines: asyncio.StreamReader) -> None:
     """Do what stdin says, account for it, and wait for its end."""
     if "flows" not in (fields := await _heard(lines)):
         return
@@ -112,7 +112,7 @@ async def _errors(running: list[asyncio.Task[None]]) -> None:
     await asyncio.get_running_loop().create_future()
 
 
-async def _send(carrier: Carrier, plan: Plan, *, start_at: float) -> None:
+async def _send(carrier: FlowCarrier, plan: Plan, *, start_at: float) -> None:
     """Send all flows, each at its time."""
 
     async def one(flow: PlannedFlow) -> None:

@@ -19,12 +19,12 @@ from srd.compare.worker.srd_carrier import SrdEndpoint
 from srd.config import EndpointConfig
 from srd.errors import SrdError
 from srd.file_transfer.directory import Directory
-from srd.file_transfer.inbox import TransferSessions
 from srd.file_transfer.listing import list_all
-from srd.file_transfer.outgoing import Outgoing
+from srd.file_transfer.outgoing import OutgoingFile
 from srd.file_transfer.protocol import Offer, Offers
 from srd.file_transfer.receiving import FileReceiver
 from srd.file_transfer.sending import FileEnd, FileSender
+from srd.file_transfer.sessions import TransferSessions
 from srd.file_transfer.watcher import Watcher
 from srd.peer import Peer
 from srd.secure.config import Psk
@@ -40,7 +40,7 @@ class SrdFiles(SrdEndpoint, Watcher):
         security = Psk(bytes.fromhex(copy.sha256))
         super().__init__(EndpointConfig(security=security, adaptive_poll_s=0.0))  # the thread of the file wants the CPU
         self._arrivals, self._copy = arrivals, copy
-        self._inbox = TransferSessions(Directory(copy.into, overwrite=True))
+        self._sessions = TransferSessions(Directory(copy.into, overwrite=True))
         self._sender: FileSender | None = None
         self._peer: Peer | None = None
         """Who sends the file."""
@@ -52,7 +52,7 @@ class SrdFiles(SrdEndpoint, Watcher):
         """See Carrier."""
         failures: list[SrdError] = []
 
-        def on_end(_file: Outgoing, end: FileEnd) -> None:
+        def on_end(_file: OutgoingFile, end: FileEnd) -> None:
             failures.extend([end] if isinstance(end, SrdError) else [])
 
         self._sender = FileSender(await self._connect(flow.to), file_hash="sha256")  # as TCP's files have
@@ -63,16 +63,16 @@ class SrdFiles(SrdEndpoint, Watcher):
 
     async def close(self) -> None:
         """See Carrier."""
-        self._inbox.stop()
+        self._sessions.stop()
         await super().close()
         with suppress(RegionError):  # of what was in flight; the end of the process frees it
-            self._inbox.close()
+            self._sessions.close()
             if self._sender is not None:
                 self._sender.close()
 
     async def _receive(self, peer: Peer) -> None:
         self._peer = peer
-        await FileReceiver(peer, inbox=self._inbox, watcher=self).receive()
+        await FileReceiver(peer, sessions=self._sessions, watcher=self).receive()
 
     def on_begin(self, offers: Offers) -> None:  # noqa: ARG002 - there is one
         """Look from now on: the offer that has landed is nothing of the file."""

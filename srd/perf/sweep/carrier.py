@@ -13,7 +13,7 @@ from srd.perf.stream import Fail
 from srd.perf.sweep.kernel import TcpReader, TcpResponder
 from srd.perf.sweep.measures import Batches, Check, Measure, Reads, RoundTrips, Sends, TcpRoundTrips, TcpSends, Writes
 from srd.perf.sweep.plan import Operation, Sweep
-from srd.perf.sweep.roles import Readable, Receiver, Responder, Role, Written
+from srd.perf.sweep.roles import Readable, Role, SweepReceiver, SweepResponder, Written
 
 
 class Carrier(Protocol):
@@ -73,9 +73,9 @@ class Joined:
             return part(self._sockets[number], size_bytes=size_bytes, verify=verify, fail=fail)
         match sweep.operation:
             case Operation.LATENCY:
-                return Responder(peers[0], size_bytes=size_bytes, verify=verify, fail=fail)
+                return SweepResponder(peers[0], size_bytes=size_bytes, verify=verify, fail=fail)
             case Operation.RATE:
-                return Receiver(peers, size_bytes=size_bytes, verify=verify, fail=fail)
+                return SweepReceiver(peers, size_bytes=size_bytes, verify=verify, fail=fail)
             case Operation.WRITE:
                 depth = sweep.depth(size_bytes)
                 return Written(endpoint, peers, size_bytes=size_bytes, depth=depth, verify=verify, fail=fail)

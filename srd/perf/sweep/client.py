@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
-from srd.perf.client import START_WITHIN_S, Client, request
-from srd.perf.control import Control, Fields, Kind
+from srd.perf.client import START_WITHIN_S, PerfClient, request
+from srd.perf.control import Control, ControlKind, Fields
 from srd.perf.errors import PerfError
 from srd.perf.results import is_figure
 from srd.perf.running import first
@@ -24,7 +24,7 @@ _MAX_KEY: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SizeRow:
     """A size."""
 
     figures: Figures
@@ -46,10 +46,10 @@ class _Dialogue:
         self._heard = self._listen()
         self._asks = False
 
-    def _listen(self) -> asyncio.Future[tuple[Kind, Fields]]:
-        return asyncio.ensure_future(self._control.receive(Kind.ANSWER))
+    def _listen(self) -> asyncio.Future[tuple[ControlKind, Fields]]:
+        return asyncio.ensure_future(self._control.receive(ControlKind.ANSWER))
 
-    async def ask(self, kind: Kind, **fields: object) -> Fields:
+    async def ask(self, kind: ControlKind, **fields: object) -> Fields:
         """Ask, and return the answer. Raises PerfError."""
         self._asks = True
         await self._control.send(kind, **fields)
@@ -79,7 +79,7 @@ class _Dialogue:
 
 
 async def run_sweep(
-    client: Client, sweep: Sweep, *, on_start: Callable[[str], None], on_row: Callable[[Row], None]
+    client: PerfClient, sweep: Sweep, *, on_start: Callable[[str], None], on_row: Callable[[SizeRow], None]
 ) -> None:
     """Measure each size; `on_start` is told the cookie. Raises SrdError with one line."""
     async with AsyncExitStack() as stack:
@@ -89,7 +89,7 @@ async def run_sweep(
             async with asyncio.timeout(START_WITHIN_S):
                 cookie = await request(control, sweep=encode(sweep))
                 connections = await client.open_connections(sweep, peer=peer, cookie=cookie, stack=stack)
-                await control.receive(Kind.START)
+                await control.receive(ControlKind.START)
         except TimeoutError:
             raise PerfError(f"the test did not start within {START_WITHIN_S:g} s") from None
         on_start(cookie)
@@ -98,7 +98,7 @@ async def run_sweep(
 
 
 async def run_sizes(
-    sizes: Sequence[int], carrier: Carrier, *, control: Control, memory: ExitStack, on_row: Callable[[Row], None]
+    sizes: Sequence[int], carrier: Carrier, *, control: Control, memory: ExitStack, on_row: Callable[[SizeRow], None]
 ) -> None:
     """Measure each size with a server that has sent START. Raises SrdError with one line.
 
@@ -108,30 +108,32 @@ async def run_sizes(
     try:
         for number, size_bytes in enumerate(sizes):
             on_row(await _measured(size_bytes, carrier, number=number, dialogue=dialogue, memory=memory))
-        await dialogue.ask(Kind.END)
+        await dialogue.ask(ControlKind.END)
     finally:
         await dialogue.close()
 
 
-async def _measured(size_bytes: int, carrier: Carrier, *, number: int, dialogue: _Dialogue, memory: ExitStack) -> Row:
-    answer = await dialogue.ask(Kind.SIZE, size=size_bytes)
+async def _measured(
+    size_bytes: int, carrier: Carrier, *, number: int, dialogue: _Dialogue, memory: ExitStack
+) -> SizeRow:
+    answer = await dialogue.ask(ControlKind.SIZE, size=size_bytes)
 
     async def check(first_request: int, count: int) -> None:
-        await dialogue.ask(Kind.CHECK, first=first_request, count=count)
+        await dialogue.ask(ControlKind.CHECK, first=first_request, count=count)
 
     keys = _keys_untrusted(answer, peers=carrier.peers)
     measure = carrier.measure(size_bytes, number=number, keys=keys, check=check)
     memory.callback(measure.close)
     await first(measure.warm_up(), dialogue.interrupted())
-    await dialogue.ask(Kind.BEGIN)
+    await dialogue.ask(ControlKind.BEGIN)
     cpu_s, dropped = time.process_time(), carrier.dropped_packets
     figures = await first(measure.measure(), dialogue.interrupted())
     cpu_s, dropped = time.process_time() - cpu_s, carrier.dropped_packets - dropped
-    answer = await dialogue.ask(Kind.FIGURES, count=measure.sent)
+    answer = await dialogue.ask(ControlKind.FIGURES, count=measure.sent)
     remote_cpu_s, remote_dropped = _figures_untrusted(answer)
     memory.pop_all()
     measure.close()
-    return Row(figures, cpu_s, remote_cpu_s, dropped, remote_dropped)
+    return SizeRow(figures, cpu_s, remote_cpu_s, dropped, remote_dropped)
 
 
 def _keys_untrusted(answer: Fields, *, peers: int) -> Sequence[int]:

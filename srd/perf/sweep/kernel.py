@@ -19,7 +19,7 @@ from srd.perf.errors import PerfError
 from srd.perf.payload import PayloadSource, Shifted
 from srd.perf.stream import Fail
 from srd.perf.sweep.plan import Sweep
-from srd.perf.sweep.progress import POINTS_OF_A_SERIES, Progress, Quota, Span
+from srd.perf.sweep.progress import POINTS_OF_A_SERIES, CompletionSeries, MessageQuota, Span
 from srd.perf.sweep.roles import PartCheck, Role
 from srd.perf.tcp_streams import READ_BYTES
 
@@ -125,7 +125,7 @@ class Pour:
         self._step = max(1, depth // POINTS_OF_A_SERIES)
         self.count = 0  # messages written
 
-    def write(self, quota: Quota, progress: Progress) -> None:
+    def write(self, quota: MessageQuota, progress: CompletionSeries) -> None:
         """Write what the quota allows; blocks. Raises OSError."""
         base, size = self.count, self._size_bytes
         with memoryview(self._source.region) as memory:

@@ -17,9 +17,9 @@ from srd.perf.errors import PerfError
 from srd.perf.figures import BandwidthFigures, LatencyFigures
 from srd.perf.payload import NUMBERS, PayloadSource, Shifted
 from srd.perf.sweep.kernel import Pour, in_thread, ping
-from srd.perf.sweep.memory import Slots, number_of, share
+from srd.perf.sweep.memory import MessageSlots, number_of, share
 from srd.perf.sweep.plan import Sweep
-from srd.perf.sweep.progress import WARM_UP_FRACTION, Progress, Quota, Span
+from srd.perf.sweep.progress import WARM_UP_FRACTION, CompletionSeries, MessageQuota, Span
 from srd.perf.sweep.rows import Rows
 from srd.proto.wire.status import Status
 
@@ -127,33 +127,33 @@ class Series(Measure):
     def __init__(self, sweep: Sweep, *, size_bytes: int) -> None:
         self._sweep, self._size_bytes = sweep, size_bytes
         self._depth = sweep.depth(size_bytes)
-        self._progress = Progress(depth=self._depth * sweep.peers)
+        self._progress = CompletionSeries(depth=self._depth * sweep.peers)
         self._first = 0  # request of the next round
 
     async def warm_up(self) -> None:
         """Send as many as fill every window twice, or for a part of the time."""
         sweep = self._sweep
         iterations = min(sweep.iterations, 2 * self._depth * sweep.peers)
-        await self._count(Quota.of(iterations=iterations, seconds=WARM_UP_FRACTION * sweep.seconds))
+        await self._count(MessageQuota.of(iterations=iterations, seconds=WARM_UP_FRACTION * sweep.seconds))
 
     async def measure(self) -> BandwidthFigures:
         """Return bandwidth and rate."""
         sweep = self._sweep
-        await self._count(Quota.of(iterations=sweep.iterations, seconds=(1 - WARM_UP_FRACTION) * sweep.seconds))
+        await self._count(MessageQuota.of(iterations=sweep.iterations, seconds=(1 - WARM_UP_FRACTION) * sweep.seconds))
         return self._progress.figures(self._size_bytes)
 
-    async def _count(self, quota: Quota) -> None:
+    async def _count(self, quota: MessageQuota) -> None:
         self._progress.start()
         await self._run(quota)
         self._progress.end()
         self.sent += quota.total
 
     @abstractmethod
-    async def _run(self, quota: Quota) -> None:
+    async def _run(self, quota: MessageQuota) -> None:
         """Post what the quota allows, and wait until it is complete."""
 
     async def run_rounds(
-        self, quota: Quota, *, round_of: Callable[[int, int], Awaitable[object]], compare: Check
+        self, quota: MessageQuota, *, round_of: Callable[[int, int], Awaitable[object]], compare: Check
     ) -> None:
         """Do rounds of as many requests as there are slots, each compared while the clock is stopped.
 
@@ -177,7 +177,7 @@ class TcpSends(Series):
         self._pour = Pour(sock, self._source, size_bytes=size_bytes, depth=self._depth)
         self._is_warm = False
 
-    async def _run(self, quota: Quota) -> None:
+    async def _run(self, quota: MessageQuota) -> None:
         is_last, self._is_warm = self._is_warm, True
 
         def work() -> None:
@@ -190,7 +190,7 @@ class TcpSends(Series):
 
         await in_thread(self._socket, work)
 
-    def _pour_rest(self, quota: Quota) -> int:
+    def _pour_rest(self, quota: MessageQuota) -> int:
         """Return how many more have arrived than were acknowledged before."""
         return quota.total - self._progress.count
 
@@ -204,7 +204,7 @@ async def post_batches(
     peers: Sequence[Peer],
     *,
     depth: int,
-    quota: Quota,
+    quota: MessageQuota,
     post: Callable[[Peer, int], None],
     on_complete: Callable[[int], None],
 ) -> None:
@@ -240,7 +240,7 @@ class Batches(Series):
         self._endpoint, self._peers, self._rows = endpoint, peers, Rows(size_bytes)
         self._next = 0
 
-    async def _run(self, quota: Quota) -> None:
+    async def _run(self, quota: MessageQuota) -> None:
         def post(peer: Peer, count: int) -> None:
             peer.post_sends(self._rows.region, self._rows.offsets(self._next, count), lengths=self._size_bytes)
             self._next += count
@@ -268,7 +268,7 @@ class Singles(Series):
         """Post the next request of a peer."""
         raise NotImplementedError
 
-    async def _run(self, quota: Quota) -> None:
+    async def _run(self, quota: MessageQuota) -> None:
         self._over.clear()
         for _ in range(self._depth):
             for peer in range(len(self._peers)):
@@ -278,7 +278,7 @@ class Singles(Series):
         if self._error is not None:
             raise self._error
 
-    def _next(self, peer: int, quota: Quota) -> None:
+    def _next(self, peer: int, quota: MessageQuota) -> None:
         if self._error is not None or not quota.take(1):
             return
         future = self._post(peer)
@@ -324,7 +324,7 @@ class Sends(Singles):
         self._rows.close()
 
 
-class RemoteMemory(Singles):
+class Accesses(Singles):
     """Writes and reads. Verified ones are posted in rounds, between which they are compared (memory.py)."""
 
     def __init__(self, sweep: Sweep, peers: Sequence[Peer], *, size_bytes: int, keys: Sequence[int]) -> None:
@@ -345,7 +345,7 @@ class RemoteMemory(Singles):
         """Compare a round. Raises PerfError."""
         raise NotImplementedError
 
-    async def _run(self, quota: Quota) -> None:
+    async def _run(self, quota: MessageQuota) -> None:
         if self._sweep.verify:
             await self.run_rounds(quota, round_of=self._round, compare=self._compare)
         else:
@@ -366,7 +366,7 @@ class RemoteMemory(Singles):
         self._source.close()
 
 
-class Writes(RemoteMemory):
+class Writes(Accesses):
     """Writes to the server's slots."""
 
     def __init__(
@@ -389,7 +389,7 @@ class Writes(RemoteMemory):
         await self._check(first, count)
 
 
-class Reads(RemoteMemory):
+class Reads(Accesses):
     """Reads from the server's source to slots here."""
 
     def __init__(
@@ -397,7 +397,7 @@ class Reads(RemoteMemory):
     ) -> None:
         super().__init__(sweep, peers, size_bytes=size_bytes, keys=keys)
         self._endpoint = endpoint
-        self._slots = Slots(self._source, size_bytes=size_bytes, depth=self._depth, peers=len(peers))
+        self._slots = MessageSlots(self._source, size_bytes=size_bytes, depth=self._depth, peers=len(peers))
         if sweep.verify:
             self._slots.prepare(0)
         self._registration = endpoint.register(

@@ -15,7 +15,7 @@ from srd.perf.errors import PerfError
 from srd.perf.payload import Number, PayloadSource
 
 
-class Slots:
+class MessageSlots:
     """The memory of one end."""
 
     def __init__(self, source: PayloadSource, *, size_bytes: int, depth: int, peers: int) -> None:

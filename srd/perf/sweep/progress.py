@@ -12,7 +12,7 @@ POINTS_OF_A_SERIES: Final = 8
 """Points that are kept of as many messages as there may be at a time, over which the peak is taken."""
 
 
-class Progress:
+class CompletionSeries:
     """Of one size."""
 
     def __init__(self, *, depth: int) -> None:
@@ -53,17 +53,17 @@ class Progress:
         return BandwidthFigures.of(self._points, size_bytes=size_bytes, depth=self._depth)
 
 
-class Quota:
+class MessageQuota:
     """How many messages may still be posted: a number, or any until a time."""
 
     def __init__(self, left: int, *, until: float = 0.0) -> None:
         """Allow `left` messages; or any until `until` (`time.perf_counter`), if it is not 0."""
         self._left, self._until = left, until
         self._taken = 0
-        self._parts: list[Quota] = []
+        self._parts: list[MessageQuota] = []
 
     @classmethod
-    def of(cls, *, iterations: int, seconds: float) -> Quota:
+    def of(cls, *, iterations: int, seconds: float) -> MessageQuota:
         """Return one of `iterations`; if they are 0, of `seconds` from now on."""
         return cls(iterations, until=0.0 if iterations else time.perf_counter() + seconds)
 
@@ -72,10 +72,10 @@ class Quota:
         """How many were posted, with those of its parts."""
         return self._taken + sum(part.total for part in self._parts)
 
-    def split(self, count: int) -> list[Quota]:
+    def split(self, count: int) -> list[MessageQuota]:
         """Return `count` equal parts, which together are what is left."""
         each, rest = divmod(self._left, count)
-        self._parts = [Quota(each + (number < rest), until=self._until) for number in range(count)]
+        self._parts = [MessageQuota(each + (number < rest), until=self._until) for number in range(count)]
         self._left = 0
         return self._parts
 

@@ -11,7 +11,7 @@ from srd.perf.control import Fields
 from srd.perf.figures import BANDWIDTH_HEAD, LATENCY_HEAD
 from srd.perf.iperf_json import opening
 from srd.perf.stream import Address
-from srd.perf.sweep.client import Row
+from srd.perf.sweep.client import SizeRow
 from srd.perf.sweep.plan import Operation, Sweep, encode
 
 RULE: Final = "-" * 150
@@ -33,7 +33,7 @@ def heading(sweep: Sweep, target: Address) -> str:
     return "\n".join([RULE, f"                    {title}", RULE, head, ""])
 
 
-def document(sweep: Sweep, rows: Sequence[Row], *, target: Address, cookie: str, at: float) -> Fields:
+def document(sweep: Sweep, rows: Sequence[SizeRow], *, target: Address, cookie: str, at: float) -> Fields:
     """Return the report. Times of a latency are those of one way, microseconds; MB are 2^20 bytes."""
     entries = []
     for row in rows:

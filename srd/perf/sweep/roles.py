@@ -20,7 +20,7 @@ from srd.perf.errors import PerfError
 from srd.perf.payload import PayloadSource, Shifted
 from srd.perf.running import STALL_S
 from srd.perf.stream import Fail
-from srd.perf.sweep.memory import Slots
+from srd.perf.sweep.memory import MessageSlots
 from srd.perf.sweep.rows import Rows, Tally
 
 CHECKED_BYTES: Final = 64 << 10
@@ -102,7 +102,7 @@ class PartCheck:
             at += len(view)
 
 
-class Responder(Role):
+class SweepResponder(Role):
     """Answers each message by one of the same length and number; `size_bytes`: of the longest."""
 
     def __init__(self, peer: Peer, *, size_bytes: int, verify: bool, fail: Fail) -> None:
@@ -165,7 +165,7 @@ class Responder(Role):
         self._source.close()
 
 
-class Receiver(Role):
+class SweepReceiver(Role):
     """Receives the messages of all peers, and compares and counts them if they are verified."""
 
     def __init__(self, peers: Sequence[Peer], *, size_bytes: int, verify: bool, fail: Fail) -> None:
@@ -210,7 +210,7 @@ def _rows_of(item: Message | MessageBatch) -> Any:
     return np.frombuffer(item.gather(), np.uint8).reshape(1, -1)
 
 
-class Registry(Protocol):
+class Registrar(Protocol):
     """Where memory is registered for the other end: an endpoint, or what else has peers."""
 
     def register(self, region: Region, *, offset: int, length: int, access: Access, peers: Sequence[Any]) -> Any:
@@ -223,7 +223,7 @@ class Registry(Protocol):
 class _Registered(Role):
     """Memory that peers may use: each its own range."""
 
-    def __init__(self, registry: Registry, peers: Sequence[Any], *, fail: Fail) -> None:
+    def __init__(self, registry: Registrar, peers: Sequence[Any], *, fail: Fail) -> None:
         super().__init__(fail=fail)
         self._registry, self._peers = registry, peers
         self._registrations: list[Any] = []
@@ -243,12 +243,12 @@ class Written(_Registered):
     """Slots that the client writes."""
 
     def __init__(
-        self, registry: Registry, peers: Sequence[Any], *, size_bytes: int, depth: int, verify: bool, fail: Fail
+        self, registry: Registrar, peers: Sequence[Any], *, size_bytes: int, depth: int, verify: bool, fail: Fail
     ) -> None:
         super().__init__(registry, peers, fail=fail)
         self._verify = verify
         self._source = PayloadSource(size_bytes)
-        self._slots = Slots(self._source, size_bytes=size_bytes, depth=depth, peers=len(peers))
+        self._slots = MessageSlots(self._source, size_bytes=size_bytes, depth=depth, peers=len(peers))
         if verify:
             self._slots.prepare(0)
         for number, peer in enumerate(peers):
@@ -280,7 +280,7 @@ class Written(_Registered):
 class Readable(_Registered):
     """The source, which the client reads."""
 
-    def __init__(self, registry: Registry, peers: Sequence[Any], *, size_bytes: int, fail: Fail) -> None:
+    def __init__(self, registry: Registrar, peers: Sequence[Any], *, size_bytes: int, fail: Fail) -> None:
         super().__init__(registry, peers, fail=fail)
         self._source = PayloadSource(size_bytes)
         self._registrations.append(

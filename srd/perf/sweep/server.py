@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Final
 
 from srd.endpoint import Endpoint
 from srd.peer import Peer
-from srd.perf.control import Control, Fields, Kind
+from srd.perf.control import Control, ControlKind, Fields
 from srd.perf.errors import PerfError
 from srd.perf.results import describe
-from srd.perf.running import Failure, first
+from srd.perf.running import FirstFailure, first
 from srd.perf.session import GOODBYE_WITHIN_S, GRACE_S, WATCH_S, Printer, Test, TestSession
 from srd.perf.stream import shown
 from srd.perf.sweep.carrier import Carrier, Joined
@@ -33,14 +33,14 @@ def _count_untrusted(fields: Fields, name: str) -> int:
 class SweepTest(Test):
     """A sweep of an endpoint's client."""
 
-    asks: ClassVar[Kind] = Kind.SIZE
+    asks: ClassVar[ControlKind] = ControlKind.SIZE
 
     def __init__(self, session: TestSession, sweep: Sweep, *, control: Control, peer: Peer, endpoint: Endpoint) -> None:
         super().__init__(session, control=control, peer=peer, endpoint=endpoint)
         self._sweep = sweep
 
     async def _run(
-        self, printer: Printer, *, heard: asyncio.Future[tuple[Kind, Fields]], stack: AsyncExitStack
+        self, printer: Printer, *, heard: asyncio.Future[tuple[ControlKind, Fields]], stack: AsyncExitStack
     ) -> None:
         sweep = self._sweep
         carrier = Joined(sweep, self._endpoint, await self._open(heard, stack))
@@ -67,22 +67,24 @@ class SizeServer:
         self._sizes, self._carrier, self._control = sizes, carrier, control
         self.counts: list[int] = []
         """Messages, by size."""
-        self._failure = Failure()
+        self._failure = FirstFailure()
         self._role: Role | None = None
         self._next = 0  # size
         self._cpu_s = 0.0
         self._dropped = 0
 
-    async def serve(self, heard: Awaitable[tuple[Kind, Fields]] | None = None) -> None:
+    async def serve(self, heard: Awaitable[tuple[ControlKind, Fields]] | None = None) -> None:
         """Send START, and do what the client asks for, beginning with what is `heard`, if it is. Raises SrdError."""
-        await self._control.send(Kind.START)
-        kind, fields = await self._wait(heard or self._control.receive(Kind.SIZE))
-        while kind is not Kind.END:
-            await self._control.send(Kind.ANSWER, **await self._wait(self._answer_untrusted(kind, fields)))
+        await self._control.send(ControlKind.START)
+        kind, fields = await self._wait(heard or self._control.receive(ControlKind.SIZE))
+        while kind is not ControlKind.END:
+            await self._control.send(ControlKind.ANSWER, **await self._wait(self._answer_untrusted(kind, fields)))
             kind, fields = await self._wait(
-                self._control.receive(Kind.SIZE, Kind.BEGIN, Kind.CHECK, Kind.FIGURES, Kind.END)
+                self._control.receive(
+                    ControlKind.SIZE, ControlKind.BEGIN, ControlKind.CHECK, ControlKind.FIGURES, ControlKind.END
+                )
             )
-        await self._control.send(Kind.ANSWER)
+        await self._control.send(ControlKind.ANSWER)
 
     async def close(self) -> None:
         """Give back what a size that has not ended uses."""
@@ -104,17 +106,17 @@ class SizeServer:
                 raise PerfError("the client did not go on in time")
             await asyncio.sleep(WATCH_S)
 
-    async def _answer_untrusted(self, kind: Kind, fields: Fields) -> dict[str, Any]:
+    async def _answer_untrusted(self, kind: ControlKind, fields: Fields) -> dict[str, Any]:
         """Do what the client asks for; return the answer. Raises PerfError."""
-        if kind is Kind.SIZE:
+        if kind is ControlKind.SIZE:
             return await self._begin_size(_count_untrusted(fields, "size"))
         if self._role is None:
             raise PerfError(f"the client asks for {kind} of no size")
-        if kind is Kind.BEGIN:
+        if kind is ControlKind.BEGIN:
             self._cpu_s, self._dropped = time.process_time(), self._carrier.dropped_packets
             return {}
         count = _count_untrusted(fields, "count")
-        if kind is Kind.CHECK:
+        if kind is ControlKind.CHECK:
             self._role.check_untrusted(_count_untrusted(fields, "first"), count)
             return {}
         await self._role.finish(count)

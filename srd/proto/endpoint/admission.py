@@ -4,7 +4,7 @@ Every peer is granted a receive window of its own, and the windows of many peers
 messages were received in part until no memory is left, none could become complete, and no memory would be freed. So the
 owner of the memory keeps a reserve as large as the longest message, and reports when less than that is left
 (`handle_packets(..., low_region=...)`). From then on only one incomplete message is admitted. The senders of all others
-get RNR (receiver not ready), and retry. The core has an `Admission` for each region of memory that was ever short:
+get RNR (receiver not ready), and retry. The core has a `MemoryAdmission` for each region that was ever short:
 
 1. Peers that were refused take turns, in the order of their waiting. A turn is one message, the peer's oldest that is
    in this memory. A peer not received from for TURN_MEMORY_S leaves the queue.
@@ -34,7 +34,7 @@ CHECKS_PER_STALL: Final = 8
 """Checks for stalled messages per `stalled_after_s`: a check may have many messages to examine."""
 
 
-class Admission:
+class MemoryAdmission:
     """Which sends are received while one region is short of memory. The sender of what is refused gets RNR."""
 
     __slots__ = (

@@ -25,8 +25,8 @@ from typing import Final
 from srd.proto.base.errors import PacketError, UsageError
 from srd.proto.base.security import CredentialCheck, PacketProtection, Secured, Security
 from srd.proto.config import ProtocolConfig
-from srd.proto.endpoint.admission import Admission
-from srd.proto.endpoint.handshake import Opening, accept, refusal_of
+from srd.proto.endpoint.admission import MemoryAdmission
+from srd.proto.endpoint.handshake import PeerOpening, accept, refusal_of
 from srd.proto.endpoint.keepalive import REFUSED_S
 from srd.proto.endpoint.peer import PeerCore
 from srd.proto.endpoint.peer_state import PeerState
@@ -34,7 +34,7 @@ from srd.proto.endpoint.stateless import StatelessResponder
 from srd.proto.endpoint.timers import Timers
 from srd.proto.endpoint.unconfirmed import Unconfirmed
 from srd.proto.events import Completion, Event, PeerEnded, ReceiveResult
-from srd.proto.memory import Inbox, Memory
+from srd.proto.memory import Destinations, Memory
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recv.shared import Shared
 from srd.proto.trace import Trace
@@ -87,7 +87,7 @@ class EndpointCore:
         rng: Random,
         accepting: bool,
         memory: Memory | None = None,
-        inbox: Inbox | None = None,
+        destinations: Destinations | None = None,
         security: Security | None = None,
         trace: Trace | None = None,
         read: Callable[[int, int], bytes] | None = None,
@@ -97,8 +97,8 @@ class EndpointCore:
 
         `datagram_bytes`: the largest datagram that this end receives; `secret`: the cookies' key; `new_context`: a
         source of unguessable 64-bit ids; `rng`: random numbers for the choice of paths; `accepting`: whether others may
-        open peers; `memory`: registrations for writes and reads, None without any; `inbox`: who takes messages, None:
-        whoever owns the core takes all; `security`: handshakes and keys, None: plain text; `trace`: receives the
+        open peers; `memory`: registrations for writes and reads, None without any; `destinations`: who takes messages,
+        None: whoever owns the core takes all; `security`: handshakes and keys, None: plain text; `trace`: receives the
         trace events of every peer; `read`: returns what landed at an offset of the region, of a length, for the ACKs
         that come with data; None: none do; `answers`: whether an address without a peer gets replies, None: any does.
         """
@@ -110,16 +110,17 @@ class EndpointCore:
             answers=answers,
         )  # fmt: skip
         self._security = security
-        self._admissions: dict[int, Admission] = {}  # by region
+        self._admissions: dict[int, MemoryAdmission] = {}  # by region
         self._trace = trace
         self._acks: list[tuple[PeerCore, Ack, float]] = []  # that came with the data of the batch
-        self._openings: dict[int, Opening] = {}  # by number: peers that this end opens, until they are made
-        self._opening_contexts: dict[int, Opening] = {}  # these, by the context id that this end chose
+        self._openings: dict[int, PeerOpening] = {}  # by number: peers that this end opens, until they are made
+        self._opening_contexts: dict[int, PeerOpening] = {}  # these, by the context id that this end chose
         self._peers: dict[int, PeerCore] = {}  # by number
         self._ended: dict[int, PeerCore] = {}  # ended peers whose PeerEnded has not been delivered yet
         self._shared = shared = Shared(
-            config, peers=self._peers, new_token=new_context, rng=rng, memory=memory, inbox=inbox, read=read
-        )
+            config, peers=self._peers, new_token=new_context, rng=rng, memory=memory, destinations=destinations,
+            read=read,
+        )  # fmt: skip
         self._copies, self._events, self._pulls = shared.copies, shared.events, shared.pulls
         self._by_context: dict[int, PeerCore] = {}  # by the context id that this end chose
         self._by_remote: dict[int, PeerCore] = {}  # incoming peers, by the context id that the other end chose
@@ -156,7 +157,7 @@ class EndpointCore:
             raise UsageError(f"sizes: {sizes} needs sizes of at least {MIN_DATAGRAM_BYTES} bytes")
         if max(sizes) > self._datagram_bytes:  # the other end would use more than this one
             raise UsageError(f"sizes: {sizes} has more than the {self._datagram_bytes} bytes that this end receives")
-        opening = Opening(
+        opening = PeerOpening(
             self._take_number(address),
             address=address,
             own_context=self._shared.new_token(),
@@ -302,7 +303,7 @@ class EndpointCore:
         touched: dict[int, PeerCore] = {}
         admission = None
         if low_region is not None:
-            admission = self._admissions.setdefault(low_region, Admission(low_region))
+            admission = self._admissions.setdefault(low_region, MemoryAdmission(low_region))
             relieved = admission.evict_stalled(self._peers, now=now, stalled_after_s=self._config.stalled_after_s)
             touched = {peer.number: peer for peer in relieved}
         for datagram in datagrams:
@@ -458,7 +459,7 @@ class EndpointCore:
         else:
             peer.handle_reset()
 
-    def _handle_answer(self, opening: Opening, packet: Control, *, now: float) -> None:
+    def _handle_answer(self, opening: PeerOpening, packet: Control, *, now: float) -> None:
         """Process the answer to a HELLO of this end. All else is none: there is no peer yet."""
         if isinstance(packet, Retry):
             opening.retry(packet, now=now)
@@ -485,10 +486,10 @@ class EndpointCore:
             )
             self._after(peer, now=now)
 
-    def _forget_opening(self, opening: Opening) -> None:
+    def _forget_opening(self, opening: PeerOpening) -> None:
         del self._openings[opening.number], self._opening_contexts[opening.own_context]
 
-    def _end_opening(self, opening: Opening, status: Status, *, reason: str, now: float) -> None:
+    def _end_opening(self, opening: PeerOpening, status: Status, *, reason: str, now: float) -> None:
         """End an attempt to open a peer."""
         self._events.append(PeerEnded(opening.number, status, reason, ()))
         if self._trace is not None:
@@ -702,7 +703,7 @@ class EndpointCore:
         own_context: int,
         packet: Hello | Accept,
         secured: Secured | None,
-        opening: Opening | None,
+        opening: PeerOpening | None,
         now: float,
     ) -> PeerCore:
         """Make a peer by the packet that completed the handshake at this end."""

@@ -168,7 +168,7 @@ MIN_RTT_S: Final = 1e-6
 """Smallest round trip, as for a path's samples: the pacing rate divides by it, and the clock may not have advanced."""
 
 
-class Opening:
+class PeerOpening:
     """A peer that this end opens: what to send next, and when the attempt ends."""
 
     def __init__(

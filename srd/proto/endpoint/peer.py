@@ -18,7 +18,7 @@ from typing import Final
 from srd.proto.base.errors import UsageError
 from srd.proto.base.security import PacketProtection, Secured
 from srd.proto.congestion.limits import InflightLimit
-from srd.proto.endpoint.handshake import Opening, is_translated
+from srd.proto.endpoint.handshake import PeerOpening, is_translated
 from srd.proto.endpoint.keepalive import Keepalive
 from srd.proto.endpoint.peer_state import TIMERS, TRANSITIONS, PeerEvent, PeerState, Timer
 from srd.proto.events import (
@@ -84,7 +84,7 @@ class PeerCore:
         packet: Hello | Accept,
         datagram_bytes: int,
         secured: Secured | None,
-        opening: Opening | None,
+        opening: PeerOpening | None,
         trace: PeerTrace | None,
         now: float,
     ) -> None:
@@ -186,7 +186,7 @@ class PeerCore:
         """Whether a NAT is in front of the initiator, which is this end or the other one."""
         return self._mappings is not None or self.addresses.behind_nat
 
-    def _note_round_trip(self, opening: Opening, *, now: float) -> float:
+    def _note_round_trip(self, opening: PeerOpening, *, now: float) -> float:
         """Note what the handshake tells of the round trip, at the initiator; return the longest that it can be."""
         max_rtt_s = opening.max_round_trip_s(now=now)
         if (round_trip_s := opening.round_trip_s(now=now)) is not None:
@@ -397,11 +397,6 @@ class PeerCore:
             self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=self._keepalive.silence(now=now))
         elif self.state is PeerState.CLOSING and self._closes >= CLOSE_ATTEMPTS and now >= self._close_at:
             self.end(Status.OK, reason="closed; the other end did not confirm")
-
-    @property
-    def last_packet_at(self) -> float:
-        """When the last packet arrived."""
-        return self._keepalive.last_packet_at
 
     def poll_timeout(self, *, now: float) -> float | None:
         """When to check again, if nothing arrives before."""

@@ -43,6 +43,8 @@ class RackState:
 
     newest_acked_sent_at: float = -math.inf
     """Send time of the newest packet that the peer has reported."""
+    newest_rtt_s: float = 0.0
+    """Its round trip: what is sent later waits at least as long, while a queue grows."""
     reordering_steps: int = 1
     jitter_s: float = 0.0
     """What scheduling in the hosts may add to a round trip."""
@@ -69,9 +71,10 @@ class RackState:
         """Full packets that were lost in a row."""
         return 0 if self._black_hole is None else self._black_hole.packets
 
-    def on_report(self, sent_at: float, *, ack_delay_s: float = 0.0) -> None:
+    def on_report(self, sent_at: float, *, rtt_s: float, ack_delay_s: float = 0.0) -> None:
         """Note a report of a packet sent at `sent_at`, which the receiving host delayed by `ack_delay_s`."""
-        self.newest_acked_sent_at = max(self.newest_acked_sent_at, sent_at)
+        if sent_at >= self.newest_acked_sent_at:
+            self.newest_acked_sent_at, self.newest_rtt_s = sent_at, rtt_s
         deviation_s = ack_delay_s - self.ack_delay_s
         self.ack_delay_s += deviation_s / 8
         self.ack_delay_variation_s += (abs(deviation_s) - self.ack_delay_variation_s) / 4
@@ -214,7 +217,11 @@ def _deadlines(path: Path, head: InflightBurst, rack: RackState, min_rto_s: floa
         return lost_at, lost_at
     ack_delay_s = rack.ack_delay_s + ACK_DELAY_VARIATIONS * rack.ack_delay_variation_s
     due_at = head.sent_at + max(ack_delay_s - rack.jitter_s, 0.0)  # allow for a slow receiver
-    usual_at = due_at + probe_timeout_s(path, jitter_s=rack.jitter_s)
+    usual_s = probe_timeout_s(path, jitter_s=rack.jitter_s)
     if rack.newest_acked_sent_at >= head.sent_at + path.rtt.smoothed_s:
-        return usual_at, usual_at
-    return due_at + path.rtt.timeout_s(floor_s=min_rto_s), usual_at
+        return due_at + usual_s, due_at + usual_s
+    rto_s = path.rtt.timeout_s(floor_s=min_rto_s)
+    if rack.newest_acked_sent_at < head.sent_at:  # it may be in the same queue, behind what was answered last
+        longer_s = max(rack.newest_rtt_s - path.rtt.smoothed_s, 0.0)
+        return due_at + rto_s + longer_s, due_at + usual_s + longer_s
+    return due_at + rto_s, due_at + usual_s

@@ -6,9 +6,9 @@
     READ (key, offset, length)          -->      checks once
                                        <--      RESPONSE (number of the READ, payload), a message of its own
 
-1. An endpoint of an application takes every send for which it has granted credit. Where the owner has an `Inbox` (an
-   emulated network card), each send is admitted before any packet of it is acknowledged; those of a batch together, or,
-   if not all are taken, each by itself.
+1. An endpoint of an application takes every send for which it has granted credit. Where the owner has `Destinations`
+   (an emulated network card), each send is admitted before any packet of it is acknowledged; those of a batch together,
+   or, if not all are taken, each by itself.
 2. Each packet of a write carries the target of its own payload, and is checked by itself, before it is acknowledged, as
    in RFC 5041 (DDP). So any packet can be placed whatever is missing, and a deregistered key stops working in the
    middle of a message. What a refused write has placed before stays; nothing outside the bounds is ever written.
@@ -107,7 +107,9 @@ class Responder:
     def _handle_aborted(self, burst: ReceivedBurst, *, now: float) -> None:
         opcode = burst.flags & OPCODE_BITS
         is_taken = (
-            self._shared.inbox is not None and takes_credit(burst.flags) and self._receiver.is_incomplete(burst.message)
+            self._shared.destinations is not None
+            and takes_credit(burst.flags)
+            and self._receiver.is_incomplete(burst.message)
         )
         released = self._receiver.on_abort(burst, now=now)
         if released is None:
@@ -141,24 +143,24 @@ class Responder:
         """Whether all new messages of a batch are taken; if not, none is."""
         if burst.length > self._shared.config.max_message_bytes:
             return False
-        if (inbox := self._shared.inbox) is None:
+        if (destinations := self._shared.destinations) is None:
             return True
         if self._receiver.has_refused or burst.length > self._receiver.segment_bytes:
             return False
         count = self._receiver.unseen(burst).bit_count()
         if count < 2:  # duplicates only; one is admitted by itself, so that a refusal is remembered
             return not count
-        return inbox.admit(burst.key, peer=self._peer, length=burst.length, count=count) is None
+        return destinations.admit(burst.key, peer=self._peer, length=burst.length, count=count) is None
 
     def _handle_message(self, burst: ReceivedBurst, *, now: float) -> list[Extent]:
-        receiver, inbox = self._receiver, self._shared.inbox
+        receiver, destinations = self._receiver, self._shared.destinations
         status = receiver.refusal(burst.message)
         if burst.length > self._shared.config.max_message_bytes:
             status = Status.REMOTE_ERROR_BAD_LENGTH
-        elif status is None and inbox is not None and receiver.begins(burst):
+        elif status is None and destinations is not None and receiver.begins(burst):
             if not receiver.has_consistent_layout(burst, offset=burst.offset):
                 return []  # not acknowledged, as all that breaks the protocol
-            status = inbox.admit(burst.key, peer=self._peer, length=burst.length, count=1)
+            status = destinations.admit(burst.key, peer=self._peer, length=burst.length, count=1)
             if status is not None:
                 receiver.refuse_message(burst, status=status)
         if status is not None:
@@ -196,8 +198,8 @@ class Responder:
         if target is None:
             self._refuse(burst, status=self._refusal(burst.key), now=now)
             return
-        if self._shared.inbox is not None and burst.flags & IMMEDIATE and self._receiver.begins(burst):
-            status = self._shared.inbox.admit_write(burst.key, peer=self._peer)
+        if self._shared.destinations is not None and burst.flags & IMMEDIATE and self._receiver.begins(burst):
+            status = self._shared.destinations.admit_write(burst.key, peer=self._peer)
             if status is not None:
                 self._receiver.refuse_message(burst, status=status)
                 self._refuse(burst, status=status, now=now)
@@ -212,8 +214,8 @@ class Responder:
         """Return why a range is not allowed."""
         return (
             Status.REMOTE_ERROR_BAD_ADDRESS
-            if self._shared.inbox is None
-            else self._shared.inbox.refusal(key, peer=self._peer)
+            if self._shared.destinations is None
+            else self._shared.destinations.refusal(key, peer=self._peer)
         )
 
     def _handle_read(self, burst: ReceivedBurst, *, now: float) -> None:
@@ -231,7 +233,7 @@ class Responder:
             payload_offset=payload_offset,
             length=burst.length,
             key=burst.key,
-            flow=0 if self._shared.inbox is None else self._shared.inbox.flow(burst.key),
+            flow=0 if self._shared.destinations is None else self._shared.destinations.flow(burst.key),
             refusal=self._refusal(burst.key) if payload_offset is None else Status.OK,
         )
 

@@ -9,7 +9,7 @@ from random import Random
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.limits import ActivePeers
 from srd.proto.events import EventQueue, TargetCopy
-from srd.proto.memory import Inbox, Memory
+from srd.proto.memory import Destinations, Memory
 from srd.proto.recv.pulls import Pulls
 
 
@@ -24,12 +24,12 @@ class Shared:
         new_token: Callable[[], int],
         rng: Random,
         memory: Memory | None,
-        inbox: Inbox | None,
+        destinations: Destinations | None,
         read: Callable[[int, int], bytes] | None,
     ) -> None:
         """Take a live view of their numbers, a source of unguessable 64-bit numbers, and what the core was given."""
         self.config, self.new_token, self.rng = config, new_token, rng
-        self.memory, self.inbox = memory, inbox
+        self.memory, self.destinations = memory, destinations
         self.read = read
         self.copies: list[TargetCopy] = []  # of the batch that is being processed
         self.events: EventQueue = deque()

@@ -286,7 +286,7 @@ class Sender:
         sent_at = received_at - (rtt_us + report.ack_delay_us) / 1e6
         path.newest_acked_sent_at = sent_at
         self._min_ack_delay.observe(report.ack_delay_us / 1e6, now=now, window_s=ACK_DELAY_WINDOW_S)
-        self._rack.on_report(sent_at, ack_delay_s=report.ack_delay_us / 1e6)
+        self._rack.on_report(sent_at, rtt_s=rtt_us / 1e6, ack_delay_s=report.ack_delay_us / 1e6)
         if path.state is not PathState.ACTIVE:
             self._on_answer(path, sequence=sequence, now=now)
         if self._all_timed_out_at < math.inf:

@@ -1,8 +1,8 @@
 """The byte layout of control packets. With `wire.data` it implements `srd/PROTOCOL.md`.
 
 A control packet is the common prefix (see `wire.data`) and a body. Those that every connection exchanges all the time
-(ACK, PROBE) have an encoder and a decoder of their own; the others are a `Packet`, encoded and decoded by the table in
-`wire.fields`. `decode_untrusted` is the inverse of `encode`; it raises `PacketError` and nothing else.
+(ACK, PROBE) have an encoder and a decoder of their own; the others are a `ControlPacket`, encoded and decoded by the
+table in `wire.fields`. `decode_untrusted` is the inverse of `encode`; it raises `PacketError` and nothing else.
 
 To add a packet type, change `PacketType`, the table, PROTOCOL.md and the tests' list of packets, and add a dataclass to
 `Control` and `_TYPES`: its attributes have the names of the table's fields.
@@ -166,7 +166,7 @@ class Ack:
         return _prefix(PacketType.ACK, context=self.context, path=self.path) + head + body + bitmap
 
 
-class Packet:
+class ControlPacket:
     """A control packet that the table describes: its attributes have the names of the fields."""
 
     __slots__ = ()
@@ -190,7 +190,7 @@ class Packet:
 
 
 @dataclass(frozen=True, slots=True)
-class Hello(Packet):
+class Hello(ControlPacket):
     """Opens a peer. Padded to `datagram_bytes`, so that it also tests whether the network carries that size."""
 
     own_context: int
@@ -225,7 +225,7 @@ class Hello(Packet):
 
 
 @dataclass(frozen=True, slots=True)
-class Retry(Packet):
+class Retry(ControlPacket):
     """Requests the HELLO again, with this cookie; no state is kept. Padded as the HELLO, to test the return path."""
 
     context: int
@@ -239,7 +239,7 @@ class Retry(Packet):
 
 
 @dataclass(frozen=True, slots=True)
-class Accept(Packet):
+class Accept(ControlPacket):
     """The peer exists. `datagram_bytes` is the size that both ends use."""
 
     context: int
@@ -259,7 +259,7 @@ class Accept(Packet):
 
 
 @dataclass(frozen=True, slots=True)
-class SecureAccept(Packet):
+class SecureAccept(ControlPacket):
     """The responder's handshake message, in which an ACCEPT's body is encrypted."""
 
     context: int
@@ -309,7 +309,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse(Packet):
+class Refuse(ControlPacket):
     """The peer will not be opened; `status` is the reason."""
 
     context: int
@@ -319,7 +319,7 @@ class Refuse(Packet):
 
 
 @dataclass(frozen=True, slots=True)
-class Close(Packet):
+class Close(ControlPacket):
     """Closes the peer. It carries both contexts, as all packets do that end a peer."""
 
     context: int
@@ -328,7 +328,7 @@ class Close(Packet):
 
 
 @dataclass(frozen=True, slots=True)
-class Closed(Packet):
+class Closed(ControlPacket):
     """Answers CLOSE, with its two contexts exchanged: this end keeps no state of the peer."""
 
     context: int
@@ -336,7 +336,7 @@ class Closed(Packet):
 
 
 @dataclass(frozen=True, slots=True)
-class Reset(Packet):
+class Reset(ControlPacket):
     """Answers a packet for an unknown context: in plain text a PROBE, with its two contexts exchanged.
 
     Else any protected packet, whose sender's context is not known: `context` is 0, and the token shows who answers.
@@ -349,7 +349,7 @@ class Reset(Packet):
 
 
 @dataclass(frozen=True, slots=True)
-class Nack(Packet):
+class Nack(ControlPacket):
     """A message is refused: none of it will be acknowledged, except as ABORTED."""
 
     context: int
@@ -360,7 +360,7 @@ class Nack(Packet):
 
 
 @dataclass(frozen=True, slots=True)
-class PathChallenge(Packet):
+class PathChallenge(ControlPacket):
     """Tests whether its receiver receives at the address that packets of one of its paths come from."""
 
     context: int
@@ -371,7 +371,7 @@ class PathChallenge(Packet):
 
 
 @dataclass(frozen=True, slots=True)
-class PathResponse(Packet):
+class PathResponse(ControlPacket):
     """Returns the token of a PATH_CHALLENGE, over the path that it was sent to."""
 
     context: int
@@ -386,7 +386,7 @@ ANY_BYTES: Final = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class PullRequest(Packet):
+class PullRequest(ControlPacket):
     """Asks for a PULL: its sender has data, and may not send it. Counts data packets with their headers."""
 
     context: int
@@ -400,7 +400,7 @@ class PullRequest(Packet):
 
 
 @dataclass(frozen=True, slots=True)
-class Pull(Packet):
+class Pull(ControlPacket):
     """Limits what its receiver sends, as the other end has many peers. Counts as `PullRequest` does."""
 
     context: int

@@ -99,7 +99,7 @@ HEADER: Final = np.dtype(
         ("length", ">u4"),  # of the whole message, bytes
         ("immediate", ">u4"),  # with IMMEDIATE the sender's value; with ABORTED a status
         ("offset", ">u8"),  # of this payload in the message; READ, WRITE: in the registration; ABORTED: end PSN
-        ("key", ">u8"),  # READ, WRITE: the responder's registration; RESPONSE: the READ's message; SEND: see Inbox
+        ("key", ">u8"),  # READ, WRITE: the responder's registration; RESPONSE: the READ's message; SEND: Destinations'
     ]
 )
 HEADER_BYTES: Final = HEADER.itemsize

@@ -11,7 +11,7 @@ from netns.topology.model import Topology
 from srd.proto.config import ProtocolConfig
 from srd.sim.host import HostClock
 from srd.sim.simulation import Simulation
-from srd.sim.stream import Stream
+from srd.sim.stream import MessageStream
 
 MESSAGE_BYTES: Final = 1 << 20
 OUTSTANDING: Final = 24
@@ -25,10 +25,10 @@ def streams(
     message_bytes: int = MESSAGE_BYTES,
     outstanding: int = OUTSTANDING,
     messages: int = 0,
-) -> list[Stream]:
+) -> list[MessageStream]:
     """Connect hosts, and return a stream for each pair, of `messages` messages (0: endless), that has not started."""
     return [
-        Stream(
+        MessageStream(
             connection,
             message_bytes=message_bytes,
             outstanding=outstanding,
@@ -48,7 +48,7 @@ def bulk(
     outstanding: int = OUTSTANDING,
     config: ProtocolConfig | None = None,
     clocks: Mapping[str, HostClock] | None = None,
-) -> Bulk:
+) -> BulkSimulation:
     """Start a stream from the one end to the other; with the default settings if no `config` is given.
 
     `clocks`: of the hosts whose clocks are wrong.
@@ -58,11 +58,11 @@ def bulk(
         simulation.sim_host(host).clock = clock
     (stream,) = streams(simulation, [ends], message_bytes=message_bytes, outstanding=outstanding)
     stream.start()
-    return Bulk(simulation, [stream])
+    return BulkSimulation(simulation, [stream])
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class BulkFigures:
     """What came of streams in some time."""
 
     goodput_bps: float
@@ -77,10 +77,10 @@ class Span:
     """How long a packet would have waited at the links that were looked at, at each step."""
 
 
-class Bulk:
+class BulkSimulation:
     """A simulation with streams."""
 
-    def __init__(self, simulation: Simulation, started: Sequence[Stream]) -> None:
+    def __init__(self, simulation: Simulation, started: Sequence[MessageStream]) -> None:
         self.simulation = simulation
         self.connection = started[0].connection
         """The first one's."""
@@ -106,7 +106,7 @@ class Bulk:
         steps: int = 1,
         links: Iterable[VirtualLink] = (),
         after_step: Callable[[int], None] = lambda _step: None,
-    ) -> Span:
+    ) -> BulkFigures:
         """Return what comes of so many seconds after a warm-up, in steps. Raises SimulationError if a request fails."""
         self.simulation.run(seconds=warm_up_s)
         before = self._counts()
@@ -119,7 +119,7 @@ class Bulk:
         now = self._counts()
         landed = tuple(after - then for after, then in zip(now[0], before[0], strict=True))
         packets, resent, lost = (after - then for after, then in zip(now[1:], before[1:], strict=True))
-        return Span(8 * sum(landed) / seconds, landed, resent / packets, lost / packets, tuple(waits_ns))
+        return BulkFigures(8 * sum(landed) / seconds, landed, resent / packets, lost / packets, tuple(waits_ns))
 
     def _counts(self) -> tuple[list[int], int, int, int]:
         """Return bytes that have landed of each stream, and packets that were sent, sent again and lost."""

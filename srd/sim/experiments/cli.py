@@ -16,7 +16,7 @@ from netns.base.tables import console, print_table, table
 from netns.errors import LabError
 from srd.sim.errors import SimulationError
 from srd.sim.experiments import figures, parquet
-from srd.sim.experiments.experiment import Experiment, Result, run
+from srd.sim.experiments.experiment import Experiment, ExperimentResult, run
 from srd.sim.experiments.fabric import read_fabric
 from srd.sim.experiments.inputs import experiment_of
 from srd.sim.experiments.scenario import is_scenario, read_scenario
@@ -85,9 +85,9 @@ def sim(
     clos1024. The same command gives the same result. The exit status is 1 if some flow was not complete.
 
     A scenario instead of a TOPOLOGY has its own workload, and bounds: a file (srd/sim/experiments/scenario.py), or a
-    built-in one: ecn, fair, incast, incast-1000, incast-8192, jitter, long-fat, loss, permutation, slow-path. The exit
-    status is 1 if a bound is missed. With `roce` it plays the scenarios of docs/roce.md by every transport: what pauses
-    do to flows beside an incast, slow hosts, losses, deadlocks.
+    built-in one: ecn, fair, incast, incast-1000, incast-8192, jitter, long-fat, loss, permutation, slow-links,
+    slow-path. The exit status is 1 if a bound is missed. With `roce` it plays the scenarios of docs/roce.md by every
+    transport: what pauses do to flows beside an incast, slow hosts, losses, deadlocks.
     """
     if topology == ROCE:
         _refuse_others(context, of=topology, taken=ROCE_TAKES)
@@ -153,7 +153,9 @@ def _refuse_others(context: click.Context, *, of: str, taken: Collection[str]) -
             raise click.UsageError(f"{each.opts[0]}: {of} has its own; leave it out")
 
 
-def _write(experiment: Experiment, result: Result, *, title: str, plot: Path | None, directory: Path | None) -> None:
+def _write(
+    experiment: Experiment, result: ExperimentResult, *, title: str, plot: Path | None, directory: Path | None
+) -> None:
     if directory is not None:
         parquet.write(directory / "flows.parquet", figures.flow_rows(experiment, result), columns=parquet.FLOWS)
         parquet.write(directory / "links.parquet", figures.link_rows(result), columns=parquet.LINKS)
@@ -164,7 +166,7 @@ def _write(experiment: Experiment, result: Result, *, title: str, plot: Path | N
             write_whole(plot, picture(experiment, result, title=title))
 
 
-def _show(title: str, experiment: Experiment, result: Result, *, shows_flows: bool, as_json: bool) -> None:
+def _show(title: str, experiment: Experiment, result: ExperimentResult, *, shows_flows: bool, as_json: bool) -> None:
     """Print what came of an experiment. Raises ClickException if a flow was not complete."""
     found = figures.document(experiment, result)
     if as_json:
@@ -178,7 +180,7 @@ def _show(title: str, experiment: Experiment, result: Result, *, shows_flows: bo
         )
 
 
-def _print(title: str, experiment: Experiment, result: Result, *, shows_flows: bool) -> None:
+def _print(title: str, experiment: Experiment, result: ExperimentResult, *, shows_flows: bool) -> None:
     found, out = figures.figures(experiment, result), console()
     out.print(f"{title}; settings for {result.settings}")
     out.print(f"{found['flows_complete']} of {found['flows']} flows complete, {found['packets_lost']} packets lost")

@@ -81,7 +81,7 @@ def _class_named(text: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
+class FlowCompletion:
     """What came of a flow."""
 
     flow: int
@@ -106,10 +106,10 @@ class LinkSeries:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ExperimentResult:
     """What came of an experiment."""
 
-    completions: tuple[Completion, ...]
+    completions: tuple[FlowCompletion, ...]
     counters: Mapping[str, Mapping[str, int]]
     """Of each virtual link (FROM>TO): packets, bytes, and how many were dropped, marked and the like."""
     series: Mapping[str, LinkSeries]
@@ -125,7 +125,7 @@ class Result:
     """Requests and peers of SRD that ended in error."""
 
 
-def run(experiment: Experiment) -> Result:
+def run(experiment: Experiment) -> ExperimentResult:
     """Simulate an experiment. Raises ExperimentError, or SimulationError if connections do not open."""
     transport = TRANSPORTS.get(experiment.transport)
     if transport is None:
@@ -140,7 +140,7 @@ def run(experiment: Experiment) -> Result:
     simulation.fabric.run_schedule(experiment.plan)
     running.start()
     simulation.run(seconds=experiment.limit_s, done=running.is_done)
-    return Result(
+    return ExperimentResult(
         completions=running.completions(Bounds(topology)),
         counters=simulation.fabric.counters(),
         series=series.found(),
@@ -204,18 +204,18 @@ class _Running:
 
         self._transport.flow(self._simulation, flow.source, flow.destination, flow.size_bytes, at=at, done=done)
 
-    def completions(self, bounds: Bounds) -> tuple[Completion, ...]:
+    def completions(self, bounds: Bounds) -> tuple[FlowCompletion, ...]:
         """Return what came of each flow; times are whole nanoseconds."""
         return tuple(self._completion(index, flow, bounds) for index, flow in enumerate(self._flows))
 
-    def _completion(self, index: int, flow: Flow, bounds: Bounds) -> Completion:
+    def _completion(self, index: int, flow: Flow, bounds: Bounds) -> FlowCompletion:
         started_s, ended_s = self._started_s[index], self._ended_s[index]
         ideal_us = bounds.ideal_us(flow.source, flow.destination, size_bytes=flow.size_bytes)
         if started_s is None:
-            return Completion(index, None, None, ideal_us)
+            return FlowCompletion(index, None, None, ideal_us)
         started_ns = round(started_s * NS_PER_S)
         fct_us = None if ended_s is None else (round(ended_s * NS_PER_S) - started_ns) / 1000
-        return Completion(index, (started_ns - self.began_ns) / 1000, fct_us, ideal_us)
+        return FlowCompletion(index, (started_ns - self.began_ns) / 1000, fct_us, ideal_us)
 
 
 class _Series:

@@ -30,7 +30,9 @@ from srd.sim.presets import MICROSECOND_FABRIC
 
 FABRICS: Final = Path(__file__).parent / "fabrics"
 MICROSECONDS_BELOW_US: Final = 1000.0
-"""Round trips of an empty fabric for which protocol settings are those for microseconds (`srd.sim.presets`)."""
+"""Round trips of an empty fabric below which protocol settings are those for microseconds (`srd.sim.presets`)."""
+MICROSECONDS_FROM_BPS: Final = 10_000_000_000
+"""Rate of hosts from which they are: a full packet takes 7 us then, so a delay target of as many has room for one."""
 
 
 def named_file(name: str) -> Path:
@@ -179,7 +181,8 @@ def host_bps(topology: Topology) -> int:
 
 
 def settings(topology: Topology) -> tuple[str, ProtocolConfig]:
-    """Return the protocol settings that suit a topology's round trips, and their name."""
-    if Bounds(topology).longest_rtt_us() < MICROSECONDS_BELOW_US:
+    """Return the protocol settings that suit a topology's round trips and rates, and their name."""
+    is_fast = host_bps(topology) >= MICROSECONDS_FROM_BPS or not host_bps(topology)
+    if is_fast and Bounds(topology).longest_rtt_us() < MICROSECONDS_BELOW_US:
         return "microseconds", MICROSECOND_FABRIC
     return "defaults", ProtocolConfig()

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from netns.base.percentile import percentile
 from netns.base.tables import table
-from srd.sim.experiments.experiment import Experiment, Result
+from srd.sim.experiments.experiment import Experiment, ExperimentResult
 from srd.sim.experiments.fabric import Bounds
 
 BUSIEST: Final = 8
@@ -22,7 +22,7 @@ LOST: Final = ("dropped", "overlimit", "blackholed")
 PERCENTS: Final = (("p50", 50), ("p95", 95), ("p99", 99), ("max", 100))
 
 
-def figures(experiment: Experiment, result: Result) -> dict[str, float]:
+def figures(experiment: Experiment, result: ExperimentResult) -> dict[str, float]:
     """Return the figures; those of times are missing when no flow was complete."""
     times = [each.fct_us for each in result.completions if each.fct_us is not None]
     slowdowns = [each.slowdown for each in result.completions if each.slowdown is not None]
@@ -55,7 +55,7 @@ def _ideal_us(experiment: Experiment) -> float:
     return max(longest_us, first_us + least_us + max(work_us.values()))
 
 
-def flow_rows(experiment: Experiment, result: Result) -> list[dict[str, Any]]:
+def flow_rows(experiment: Experiment, result: ExperimentResult) -> list[dict[str, Any]]:
     """Return a row for each flow."""
     return [
         {
@@ -72,7 +72,7 @@ def flow_rows(experiment: Experiment, result: Result) -> list[dict[str, Any]]:
     ]
 
 
-def link_rows(result: Result) -> Iterator[dict[str, Any]]:
+def link_rows(result: ExperimentResult) -> Iterator[dict[str, Any]]:
     """Yield a row for each step of each link that sent something."""
     for name, series in result.series.items():
         for index, (sent_bytes, wait_ns) in enumerate(zip(series.sent_bytes, series.wait_ns, strict=True)):
@@ -84,7 +84,7 @@ def link_rows(result: Result) -> Iterator[dict[str, Any]]:
             }
 
 
-def document(experiment: Experiment, result: Result) -> dict[str, Any]:
+def document(experiment: Experiment, result: ExperimentResult) -> dict[str, Any]:
     """Return all but the series of links, for JSON."""
     return {
         "experiment": {
@@ -114,7 +114,7 @@ def summary_table(found: dict[str, float]) -> Table:
     return made
 
 
-def links_table(result: Result) -> Table:
+def links_table(result: ExperimentResult) -> Table:
     """Return the table of the links that sent most, or lost packets."""
     made = table("link", "MB", "busy %", "longest wait us", "lost", "marked", text=())
     names = sorted(result.series, key=lambda name: (-_lost(result, name), -result.counters[name]["bytes"], name))
@@ -146,5 +146,5 @@ def flows_table(rows: Sequence[dict[str, Any]]) -> Table:
     return made
 
 
-def _lost(result: Result, link: str) -> int:
+def _lost(result: ExperimentResult, link: str) -> int:
     return sum(result.counters[link][name] for name in LOST)

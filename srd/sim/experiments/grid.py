@@ -50,7 +50,7 @@ class _File(Strict):
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ExperimentCell:
     """One experiment of a grid, by the names that the grid gives its parts."""
 
     topology: str
@@ -62,7 +62,7 @@ class Cell:
     seed: int
 
     @property
-    def case(self) -> Cell:
+    def case(self) -> ExperimentCell:
         """Return what cells that differ in the seed only have in common: itself without it."""
         return replace(self, seed=0)
 
@@ -79,15 +79,15 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class ExperimentGrid:
     """The cells of a grid, in order."""
 
     name: str
-    cells: tuple[Cell, ...]
+    cells: tuple[ExperimentCell, ...]
     limit_s: float
     base: Path
 
-    def experiments(self) -> dict[Cell, Experiment]:
+    def experiments(self) -> dict[ExperimentCell, Experiment]:
         """Return each cell's experiment. Raises ExperimentError for the first that cannot be."""
         topologies: dict[str, Topology] = {}
         found = {}
@@ -115,7 +115,7 @@ class Grid:
         return str(beside) if beside.exists() else name
 
 
-def read_grid(path: Path) -> Grid:
+def read_grid(path: Path) -> ExperimentGrid:
     """Return the grid in a file. Raises ExperimentError with file, key and value."""
     try:
         file = validated(
@@ -128,7 +128,7 @@ def read_grid(path: Path) -> Grid:
         raise ExperimentError(f"{path}: {error}") from None
 
 
-def _grid(file: _File, path: Path) -> Grid:
+def _grid(file: _File, path: Path) -> ExperimentGrid:
     seeds = list(range(1, file.seeds + 1)) if isinstance(file.seeds, int) else file.seeds
     axes: dict[str, list[Any]] = {
         "topology": _listed(file.topology),
@@ -153,8 +153,8 @@ def _grid(file: _File, path: Path) -> Grid:
         limit_s = parse_duration_us(file.limit) / 1e6
     except UnitError as error:
         raise ExperimentError(f"limit: {error}") from None
-    cells = tuple(Cell(*values) for values in product(*axes.values()))
-    return Grid(file.name or path.stem, cells, limit_s, path.parent)
+    cells = tuple(ExperimentCell(*values) for values in product(*axes.values()))
+    return ExperimentGrid(file.name or path.stem, cells, limit_s, path.parent)
 
 
 def _listed(value: T | list[T]) -> list[T]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import jinja2
 
-from srd.sim.experiments.grid import Cell, Grid
+from srd.sim.experiments.grid import ExperimentCell, ExperimentGrid
 from srd.sim.experiments.plots import scene
 from srd.sim.experiments.sweep import DataSet
 
@@ -48,9 +48,9 @@ fewest of them. The slowdown of a flow is its completion time over what an empty
 """
 
 
-def summaries(data: DataSet, cells: Sequence[Cell]) -> dict[Cell, dict[str, float]]:
+def summaries(data: DataSet, cells: Sequence[ExperimentCell]) -> dict[ExperimentCell, dict[str, float]]:
     """Return the figures of each case: the median of its seeds that have one, and the least of complete flows."""
-    found: dict[Cell, list[dict[str, float]]] = defaultdict(list)
+    found: dict[ExperimentCell, list[dict[str, float]]] = defaultdict(list)
     for cell in cells:
         found[cell.case].append(data.figures(cell))
     return {case: _summary(each) for case, each in found.items()}
@@ -64,10 +64,10 @@ def _summary(each: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: median(all_of) for name, all_of in values.items()} | {"flows_complete": min(values["flows_complete"])}
 
 
-def render(data: DataSet, grid: Grid, cells: Sequence[Cell]) -> str:
+def render(data: DataSet, grid: ExperimentGrid, cells: Sequence[ExperimentCell]) -> str:
     """Return the page of these cells, which all have a result."""
-    scenes: dict[str, list[Cell]] = defaultdict(list)
-    slowdowns: dict[Cell, list[Any]] = defaultdict(list)
+    scenes: dict[str, list[ExperimentCell]] = defaultdict(list)
+    slowdowns: dict[ExperimentCell, list[Any]] = defaultdict(list)
     found = summaries(data, cells)
     for case in found:
         scenes[case.scene].append(case)

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from srd.sim.experiments.experiment import Experiment, Result
+from srd.sim.experiments.experiment import Experiment, ExperimentResult
 from srd.sim.experiments.figures import BUSIEST
 
 COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
@@ -20,7 +20,7 @@ COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E0
 _STYLE: Final[Any] = {"font.size": 9.5, "axes.grid": True, "grid.alpha": 0.2, "svg.hashsalt": "srd"}
 
 
-def picture(experiment: Experiment, result: Result, *, title: str) -> bytes:
+def picture(experiment: Experiment, result: ExperimentResult, *, title: str) -> bytes:
     """Return the picture of a result as a PNG: slowdowns, rates and waits of the busiest links."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(12, 3.6), layout="constrained", facecolor="white")

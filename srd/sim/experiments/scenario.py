@@ -65,7 +65,7 @@ from netns.topology.model import Topology
 from srd.proto.base.errors import UsageError
 from srd.proto.config import ProtocolConfig
 from srd.sim.experiments.errors import ExperimentError
-from srd.sim.experiments.experiment import Experiment, Result, run
+from srd.sim.experiments.experiment import Experiment, ExperimentResult, run
 from srd.sim.experiments.fabric import Bounds, message_bytes, packet_bytes, read_fabric, settings, with_host_ports
 from srd.sim.experiments.figures import figures as figures_of
 from srd.sim.experiments.inputs import experiment_of
@@ -289,7 +289,7 @@ def _workload(topology: Topology, workload: str, *, seed: int, limit_s: float) -
     return found | (incast_figures(experiment, result, sink=sinks.pop()) if len(sinks) == 1 else {})
 
 
-def incast_figures(experiment: Experiment, result: Result, *, sink: str) -> Figures:
+def incast_figures(experiment: Experiment, result: ExperimentResult, *, sink: str) -> Figures:
     """Return the figures of flows to one host."""
     times_us = [each.fct_us for each in result.completions if each.fct_us is not None]
     port, sent = result.counters[f"{experiment.topology.switch_of(sink)}>{sink}"], result.sent["packets_sent"]

@@ -9,11 +9,11 @@ from statistics import fmean, median
 from netns.base.fairness import jain_index
 from netns.topology.model import Topology
 from srd.proto.config import ProtocolConfig
-from srd.sim.experiments.bulk import Bulk, Span, streams
+from srd.sim.experiments.bulk import BulkFigures, BulkSimulation, streams
 from srd.sim.experiments.errors import ExperimentError
 from srd.sim.experiments.fabric import Bounds, packet_bytes, payload_bytes
 from srd.sim.simulation import NS_PER_S, Simulation
-from srd.sim.stream import Stream
+from srd.sim.stream import MessageStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ def play(topology: Topology, plan: StreamPlan, *, config: ProtocolConfig, seed: 
                 stream.offer(every_ns=round(plan.every_s * NS_PER_S), until_ns=until_ns)
     if plan.messages:
         return _completions(simulation, started, plan)
-    return _spans(Bulk(simulation, started), started, plan)
+    return _spans(BulkSimulation(simulation, started), started, plan)
 
 
-def _completions(simulation: Simulation, started: list[Stream], plan: StreamPlan) -> dict[str, float]:
+def _completions(simulation: Simulation, started: list[MessageStream], plan: StreamPlan) -> dict[str, float]:
     """Return how long messages took, over what they take at least."""
     _deliver_all(simulation, started, plan)
     bounds = Bounds(simulation.fabric.topology)
@@ -80,7 +80,7 @@ def _completions(simulation: Simulation, started: list[Stream], plan: StreamPlan
     }
 
 
-def _deliver_all(simulation: Simulation, started: list[Stream], plan: StreamPlan) -> None:
+def _deliver_all(simulation: Simulation, started: list[MessageStream], plan: StreamPlan) -> None:
     """Run until all of `messages` are delivered; without, for all of the limit, in which duplicates arrive, too."""
     sinks = {stream.connection.destination.host: stream.connection.destination for stream in started}.values()
 
@@ -94,7 +94,7 @@ def _deliver_all(simulation: Simulation, started: list[Stream], plan: StreamPlan
     simulation.require_no_failures()
 
 
-def _spans(running: Bulk, started: list[Stream], plan: StreamPlan) -> dict[str, float]:
+def _spans(running: BulkSimulation, started: list[MessageStream], plan: StreamPlan) -> dict[str, float]:
     """Return what came of all streams in the measured time."""
     simulation, steps, links = running.simulation, 1, []
     if plan.sample_s:
@@ -115,14 +115,14 @@ def _spans(running: Bulk, started: list[Stream], plan: StreamPlan) -> dict[str, 
     }
 
 
-def _capacity(span: Span, plan: StreamPlan, *, topology: Topology) -> dict[str, float]:
+def _capacity(span: BulkFigures, plan: StreamPlan, *, topology: Topology) -> dict[str, float]:
     if not plan.capacity_bps:
         return {}
     payload_bps = plan.capacity_bps * (payload_bytes(topology) / packet_bytes(topology))
     return {"capacity_fraction": span.goodput_bps / payload_bps, "capacity_mbps": payload_bps / 1e6}
 
 
-def _queues(span: Span, plan: StreamPlan, *, topology: Topology) -> dict[str, float]:
+def _queues(span: BulkFigures, plan: StreamPlan, *, topology: Topology) -> dict[str, float]:
     if not span.waits_ns:
         return {}
     bounds, (source, destination) = Bounds(topology), plan.ends[0]

@@ -20,7 +20,7 @@ from srd.sim.experiments import parquet
 from srd.sim.experiments.errors import ExperimentError
 from srd.sim.experiments.experiment import Experiment, run
 from srd.sim.experiments.figures import figures, flow_rows
-from srd.sim.experiments.grid import Cell, Grid
+from srd.sim.experiments.grid import ExperimentCell, ExperimentGrid
 
 AHEAD: Final = 4
 """Experiments that a thread of the cluster has or that wait for it: it is never idle, and the scheduler holds few."""
@@ -37,7 +37,7 @@ CELL: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExperimentOutcome:
     """What came of one cell: rows of its flows and its figures; or why it could not be simulated."""
 
     rows: tuple[dict[str, Any], ...] = ()
@@ -45,19 +45,19 @@ class Outcome:
     error: str = ""
 
 
-def simulated(experiment: Experiment) -> Outcome:
+def simulated(experiment: Experiment) -> ExperimentOutcome:
     """Run an experiment, wherever that is."""
     try:
         result = run(experiment)
     except SrdError as error:
-        return Outcome(error=str(error))
-    return Outcome(tuple(flow_rows(experiment, result)), figures(experiment, result))
+        return ExperimentOutcome(error=str(error))
+    return ExperimentOutcome(tuple(flow_rows(experiment, result)), figures(experiment, result))
 
 
 class DataSet:
     """The results of cells in a directory."""
 
-    def __init__(self, directory: Path, grid: Grid) -> None:
+    def __init__(self, directory: Path, grid: ExperimentGrid) -> None:
         self.directory = directory
         self.experiments = grid.experiments()
         self._paths = {
@@ -65,29 +65,29 @@ class DataSet:
             for cell, experiment in self.experiments.items()
         }
 
-    def missing(self) -> list[Cell]:
+    def missing(self) -> list[ExperimentCell]:
         """Return the cells without a result, in order."""
         return [cell for cell, path in self._paths.items() if not path.exists()]
 
-    def add(self, cell: Cell, outcome: Outcome) -> None:
+    def add(self, cell: ExperimentCell, outcome: ExperimentOutcome) -> None:
         """Write the result of a cell. Raises ExperimentError."""
         rows = [asdict(cell) | row for row in outcome.rows]
         metadata = {"figures": json.dumps(outcome.figures)}
         parquet.write(self._paths[cell], rows, columns=(*CELL, *parquet.FLOWS), metadata=metadata)
 
-    def figures(self, cell: Cell) -> dict[str, float]:
+    def figures(self, cell: ExperimentCell) -> dict[str, float]:
         """Return the figures of a cell that has a result."""
         found: dict[str, float] = json.loads(parquet.metadata(self._paths[cell], "figures"))
         return found
 
-    def column(self, cell: Cell, name: str) -> list[Any]:
+    def column(self, cell: ExperimentCell, name: str) -> list[Any]:
         """Return a column of a cell that has a result, a value for each flow."""
         return parquet.column(self._paths[cell], name)
 
 
 def sweep(
-    data: DataSet, *, workers: int, scheduler: str | None, done: Callable[[Cell, Outcome], None]
-) -> dict[Cell, str]:
+    data: DataSet, *, workers: int, scheduler: str | None, done: Callable[[ExperimentCell, ExperimentOutcome], None]
+) -> dict[ExperimentCell, str]:
     """Simulate what is missing, and write it; return why cells failed. `done` is called after each.
 
     `workers`: processes here, 1: this one; `scheduler`: the address of a Dask scheduler instead.
@@ -108,14 +108,14 @@ def sweep(
     return failed
 
 
-def _here(experiments: Sequence[Experiment]) -> Iterator[tuple[int, Outcome]]:
+def _here(experiments: Sequence[Experiment]) -> Iterator[tuple[int, ExperimentOutcome]]:
     for index, experiment in enumerate(experiments):
         yield index, simulated(experiment)
 
 
 def _on_cluster(
     experiments: Sequence[Experiment], *, workers: int, scheduler: str | None
-) -> Iterator[tuple[int, Outcome]]:
+) -> Iterator[tuple[int, ExperimentOutcome]]:
     try:
         from distributed import Client, LocalCluster, as_completed  # noqa: PLC0415 - an extra, and a second
     except ModuleNotFoundError as error:
@@ -145,6 +145,6 @@ def _on_cluster(
         running = as_completed([future for _ in range(AHEAD * threads) if (future := submit()) is not None])
         for future in running:
             index, lost = indices.pop(future.key), future.exception()
-            yield index, future.result() if lost is None else Outcome(error=f"{type(lost).__name__}: {lost}")
+            yield index, future.result() if lost is None else ExperimentOutcome(error=f"{type(lost).__name__}: {lost}")
             if (more := submit()) is not None:
                 running.add(more)

@@ -21,7 +21,7 @@ from netns.base.tables import console, print_table, table
 from netns.errors import LabError
 from srd.sim.errors import SimulationError
 from srd.sim.experiments import parquet
-from srd.sim.experiments.grid import Cell, Grid, read_grid
+from srd.sim.experiments.grid import ExperimentCell, ExperimentGrid, read_grid
 from srd.sim.experiments.sweep import DataSet, sweep
 
 _OUT: Final = Path("out")
@@ -96,7 +96,9 @@ def _progress(*, total: int, done: int) -> Iterator[Progress]:
         yield progress
 
 
-def _report(data: DataSet, grid: Grid, *, cells: list[Cell]) -> dict[Cell, dict[str, float]]:
+def _report(
+    data: DataSet, grid: ExperimentGrid, *, cells: list[ExperimentCell]
+) -> dict[ExperimentCell, dict[str, float]]:
     try:
         from srd.sim.experiments.page import render, summaries  # noqa: PLC0415 - extras, and half a second
     except ModuleNotFoundError as error:
@@ -111,7 +113,7 @@ def _report(data: DataSet, grid: Grid, *, cells: list[Cell]) -> dict[Cell, dict[
     return summaries(data, cells)
 
 
-def _print(found: dict[Cell, dict[str, float]]) -> None:
+def _print(found: dict[ExperimentCell, dict[str, float]]) -> None:
     from srd.sim.experiments.page import COLUMNS, text  # noqa: PLC0415 - as above
 
     made = table("where", "what", *(heading for _, heading in COLUMNS), text=("what",))

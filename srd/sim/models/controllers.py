@@ -1,7 +1,7 @@
 """Congestion controllers of TCP as models: CUBIC (RFC 9438), BBR (version 1), DCTCP (RFC 8257).
 
-They count in full packets. `tcp.TcpSender` tells them what happened: one call for each packet that was acknowledged,
-one for each loss event (the first loss of a window), one for a timeout.
+They count in full packets. `tcp.TcpFlowSender` tells them what happened: one call for each packet that was
+acknowledged, one for each loss event (the first loss of a window), one for a timeout.
 
 CUBIC ends its slow start by HyStart++'s delay test (RFC 9406), without the phase of conservative slow start. BBR is
 that of Cardwell et al., ACM Queue 14(5), 2016: four states, a windowed maximum of the delivery rate over ten round
@@ -59,7 +59,7 @@ class TcpController(ABC):
         self.window = 1.0
 
 
-class Cubic(TcpController):
+class CubicController(TcpController):
     """RFC 9438, sections 4.2 to 4.7; its variables have the RFC's names."""
 
     C: Final = 0.4
@@ -124,7 +124,7 @@ class BbrState(Enum):
     PROBE_RTT = auto()
 
 
-class Bbr(TcpController):
+class BbrController(TcpController):
     """BBR, version 1."""
 
     HIGH_GAIN: Final = 2 / math.log(2)
@@ -197,7 +197,7 @@ class Bbr(TcpController):
         """Ignore it."""
 
 
-class Dctcp(TcpController):
+class DctcpController(TcpController):
     """RFC 8257, section 3.3; alpha starts at 1, as in Linux."""
 
     G: Final = 1 / 16
@@ -230,4 +230,8 @@ class Dctcp(TcpController):
         self.window = self._ssthresh = max(self.window / 2, MIN_PACKETS)
 
 
-CONTROLLERS: Final[dict[str, Callable[[], TcpController]]] = {"cubic": Cubic, "bbr": Bbr, "dctcp": Dctcp}
+CONTROLLERS: Final[dict[str, Callable[[], TcpController]]] = {
+    "cubic": CubicController,
+    "bbr": BbrController,
+    "dctcp": DctcpController,
+}

@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from srd.sim.models.flow import NEVER_NS, Rate
+from srd.sim.models.flow import NEVER_NS, FlowRate
 
 PAPER_BPS: Final = 40e9
 """The paper's rate; R_AI, R_HAI and the marking thresholds are scaled from it to the link's."""
@@ -53,7 +53,7 @@ class DcqcnConfig:
     """Mellanox' `rpg_min_rate`; the paper has none."""
 
 
-class DcqcnRate(Rate):
+class DcqcnRate(FlowRate):
     """The reaction point of one flow. It starts at line rate."""
 
     def __init__(self, line_bps: float, config: DcqcnConfig | None = None) -> None:
@@ -134,7 +134,7 @@ class FirmwareConfig:
     """The smaller one in HPCC's runs; `rpg_min_rate` itself is 1 Mbit/s."""
 
 
-class FirmwareRate(Rate):
+class FirmwareRate(FlowRate):
     """The reaction point as cards have it; it starts at line rate."""
 
     def __init__(self, line_bps: float, config: FirmwareConfig | None = None) -> None:

@@ -25,7 +25,7 @@ class ReplyKind(IntEnum):
     """DCQCN's congestion notification; it acknowledges nothing."""
 
 
-class Reply(NamedTuple):
+class FlowReply(NamedTuple):
     """What a receiver returns for a packet."""
 
     kind: ReplyKind
@@ -38,7 +38,7 @@ class Reply(NamedTuple):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Sender:
+class FlowSender:
     """The sending end. `sent` counts transmissions, `resent` repetitions."""
 
     def __init__(self, packets: int) -> None:
@@ -64,7 +64,7 @@ class Sender:
         """Return the PSN of the packet that is sent now; it must be ready."""
         raise NotImplementedError
 
-    def handle(self, reply: Reply, now_ns: int) -> None:
+    def handle(self, reply: FlowReply, now_ns: int) -> None:
         """Take a reply."""
         raise NotImplementedError
 
@@ -74,7 +74,7 @@ class Sender:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Receiver:
+class FlowReceiver:
     """The receiving end. It keeps what arrives out of order, and replies to each packet, unless a model differs."""
 
     def __init__(self, packets: int) -> None:
@@ -88,7 +88,7 @@ class Receiver:
         """Whether all have arrived."""
         return self.expected >= self.packets
 
-    def handle(self, psn: int, *, transmission: int, marked: bool) -> Reply | None:
+    def handle(self, psn: int, *, transmission: int, marked: bool) -> FlowReply | None:
         """Take a packet; return the reply, if there is one."""
         in_order = psn <= self.expected
         if psn == self.expected:
@@ -99,10 +99,10 @@ class Receiver:
         elif not in_order:
             self._beyond.add(psn)
         kind = ReplyKind.ACK if in_order else ReplyKind.NAK
-        return Reply(kind, self.expected, psn, transmission, marked)
+        return FlowReply(kind, self.expected, psn, transmission, marked)
 
 
-class Rate:
+class FlowRate:
     """A sending rate in bit/s; this one stays at the line's."""
 
     def __init__(self, line_bps: float) -> None:

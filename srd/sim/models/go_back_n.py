@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from srd.sim.models.flow import NEVER_NS, Rate, Receiver, Reply, ReplyKind, Sender
+from srd.sim.models.flow import NEVER_NS, FlowRate, FlowReceiver, FlowReply, FlowSender, ReplyKind
 
 ACK_EVERY: Final = 8
 TIMEOUT_EXPONENT: Final = 14
@@ -25,10 +25,10 @@ RETRIES: Final = 7
 """The most that `retry_cnt` holds."""
 
 
-class GoBackNSender(Sender):
+class GoBackNSender(FlowSender):
     """The requester."""
 
-    def __init__(self, packets: int, *, rate: Rate, packet_bytes: int, timeout_ns: int = TIMEOUT_NS) -> None:
+    def __init__(self, packets: int, *, rate: FlowRate, packet_bytes: int, timeout_ns: int = TIMEOUT_NS) -> None:
         super().__init__(packets)
         self.rate = rate
         self._timeout_ns = timeout_ns
@@ -61,7 +61,7 @@ class GoBackNSender(Sender):
             self.timeout_at = now_ns + self._timeout_ns
         return psn
 
-    def handle(self, reply: Reply, now_ns: int) -> None:
+    def handle(self, reply: FlowReply, now_ns: int) -> None:
         """Take an acknowledgement, or go back."""
         if reply.kind is ReplyKind.CNP:
             self.rate.handle_congestion(now_ns)
@@ -82,23 +82,23 @@ class GoBackNSender(Sender):
         self.timeout_at = NEVER_NS if self.has_failed else now_ns + self._timeout_ns
 
 
-class GoBackNReceiver(Receiver):
+class GoBackNReceiver(FlowReceiver):
     """The responder."""
 
     def __init__(self, packets: int) -> None:
         super().__init__(packets)
         self._has_nakked = False
 
-    def handle(self, psn: int, *, transmission: int, marked: bool) -> Reply | None:
+    def handle(self, psn: int, *, transmission: int, marked: bool) -> FlowReply | None:
         """Take the packet if it is the next one."""
         if psn > self.expected:
             if self._has_nakked:
                 return None
             self._has_nakked = True
-            return Reply(ReplyKind.NAK, self.expected, psn, transmission, marked)
+            return FlowReply(ReplyKind.NAK, self.expected, psn, transmission, marked)
         if psn == self.expected:
             self.expected += 1
             self._has_nakked = False
             if self.expected % ACK_EVERY and self.expected < self.packets:
                 return None
-        return Reply(ReplyKind.ACK, self.expected, psn, transmission, marked)
+        return FlowReply(ReplyKind.ACK, self.expected, psn, transmission, marked)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from srd.sim.models.flow import NEVER_NS, Reply, ReplyKind, Sender
+from srd.sim.models.flow import NEVER_NS, FlowReply, FlowSender, ReplyKind
 
 RTO_LOW_PACKETS: Final = 3
 RTO_LOW_NS: Final = 100_000
@@ -22,7 +22,7 @@ RTO_HIGH_NS: Final = 320_000
 """The paper's (4.1): what a packet takes through full buffers of its longest path of 40 Gbit/s."""
 
 
-class IrnSender(Sender):
+class IrnSender(FlowSender):
     """The requester."""
 
     def __init__(
@@ -75,7 +75,7 @@ class IrnSender(Sender):
         flying = self._next - self.acknowledged - len(self._arrived)
         self.timeout_at = now_ns + (self._rto_low_ns if flying <= RTO_LOW_PACKETS else self._rto_high_ns)
 
-    def handle(self, reply: Reply, now_ns: int) -> None:
+    def handle(self, reply: FlowReply, now_ns: int) -> None:
         """Take an acknowledgement; a NACK begins the recovery."""
         if reply.kind is ReplyKind.CNP:
             return

@@ -16,7 +16,7 @@ from netns.backends.virtual.lossless.egress_port import EgressPort
 from netns.backends.virtual.lossless.profile import CONTROL
 from netns.backends.virtual.virtual_link import Packet, PacketFlow
 from srd.sim.models.dcqcn import Notifications
-from srd.sim.models.flow import NEVER_NS, Receiver, Reply, ReplyKind, Sender
+from srd.sim.models.flow import NEVER_NS, FlowReceiver, FlowReply, FlowSender, ReplyKind
 
 FIRST_PORT: Final = 49152
 PORTS: Final = 16384
@@ -43,7 +43,7 @@ class Framing:
         return max(-(-size_bytes // self.payload_bytes), 1)
 
 
-class Flow:
+class NicFlow:
     """One flow: `size_bytes` from one card to another. `done_at_ns` is when the last byte arrived; -1: not yet."""
 
     __slots__ = (
@@ -55,8 +55,8 @@ class Flow:
         *,
         size_bytes: int,
         framing: Framing,
-        sender: Sender,
-        receiver: Receiver,
+        sender: FlowSender,
+        receiver: FlowReceiver,
         notifications: Notifications | None,
         routes: tuple[PacketFlow, PacketFlow, PacketFlow],
         done: Callable[[int], None] | None,
@@ -82,7 +82,7 @@ class Data:
 
     __slots__ = ("flow", "psn", "transmission")
 
-    def __init__(self, flow: Flow, psn: int, transmission: int) -> None:
+    def __init__(self, flow: NicFlow, psn: int, transmission: int) -> None:
         self.flow = flow
         self.psn = psn
         self.transmission = transmission
@@ -97,9 +97,9 @@ class Nic:
         self.address = fabric.address(host)
         self._fabric = fabric
         self._port_of: dict[str, int] = {}
-        self.flows: list[Flow] = []
+        self.flows: list[NicFlow] = []
         """All that were made here."""
-        self._sending: list[Flow] = []
+        self._sending: list[NicFlow] = []
         self._turn = 0
         self._wake_at_ns = 0
         port = fabric.links[host, fabric.topology.switch_of(host)]
@@ -114,11 +114,11 @@ class Nic:
         *,
         size_bytes: int,
         framing: Framing,
-        sender: Sender,
-        receiver: Receiver,
+        sender: FlowSender,
+        receiver: FlowReceiver,
         notifications: Notifications | None = None,
         done: Callable[[int], None] | None = None,
-    ) -> Flow:
+    ) -> NicFlow:
         """Return a flow to another card, which `start` starts. Flows to one card have one source port, as a QP."""
         port = self._port_of.setdefault(destination.host, FIRST_PORT + len(self._port_of) % PORTS)
         make = self._fabric.flow
@@ -128,14 +128,14 @@ class Nic:
         notify = make(there, source_port=framing.port + 1, destination=here, destination_port=port)
         forth.priority = back.priority = framing.priority
         notify.priority = CONTROL
-        made = Flow(
+        made = NicFlow(
             size_bytes=size_bytes, framing=framing, sender=sender, receiver=receiver, notifications=notifications,
             routes=(forth, back, notify), done=done,
         )  # fmt: skip
         self.flows.append(made)
         return made
 
-    def start(self, flow: Flow) -> None:
+    def start(self, flow: NicFlow) -> None:
         """Begin to send now."""
         self._sending.append(flow)
         self._pump(self._fabric.now_ns)
@@ -154,7 +154,7 @@ class Nic:
             self._wake_at_ns = max(at_ns, now_ns + 1)
             self._fabric.at(self._wake_at_ns, self._wake)
 
-    def _next_flow(self, now_ns: int) -> Flow | None:
+    def _next_flow(self, now_ns: int) -> NicFlow | None:
         """The next flow in turn that may send now."""
         count, port = len(self._sending), self.port
         for step in range(count):
@@ -190,7 +190,7 @@ class Nic:
         flow, send = data.flow, self._fabric.send
         reply = flow.receiver.handle(data.psn, transmission=data.transmission, marked=marked)
         if marked and flow.notifications is not None and flow.notifications.due(now_ns):
-            note = Reply(ReplyKind.CNP, flow.receiver.expected, data.psn, data.transmission, marked)
+            note = FlowReply(ReplyKind.CNP, flow.receiver.expected, data.psn, data.transmission, marked)
             send(flow.notify, length_bytes=CNP_BYTES, content=(flow, note))
         if reply is not None:
             send(flow.back, length_bytes=flow.framing.reply_bytes, content=(flow, reply))
@@ -199,7 +199,7 @@ class Nic:
             if flow.done is not None:
                 flow.done(now_ns)
 
-    def _take_reply(self, flow: Flow, reply: Reply, now_ns: int) -> None:
+    def _take_reply(self, flow: NicFlow, reply: FlowReply, now_ns: int) -> None:
         flow.sender.handle(reply, now_ns)
         if flow.sender.is_done and flow in self._sending:
             self._sending.remove(flow)

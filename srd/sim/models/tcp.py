@@ -1,4 +1,4 @@
-"""TCP's sender; the receiver is `flow.Receiver`, which acknowledges each packet.
+"""TCP's sender; the receiver is `flow.FlowReceiver`, which acknowledges each packet.
 
 Each transmission has a number, and each is acknowledged by itself. A packet is lost when one that was sent three
 transmissions later was acknowledged (as with SACK, RFC 6675, and with QUIC's packet threshold, RFC 9002, which finds
@@ -13,7 +13,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from srd.sim.models.controllers import Acked, TcpController
-from srd.sim.models.flow import NEVER_NS, NS_PER_S, Reply, Sender
+from srd.sim.models.flow import NEVER_NS, NS_PER_S, FlowReply, FlowSender
 
 REORDERING_PACKETS: Final = 3
 MIN_RTO_S: Final = 0.2
@@ -31,7 +31,7 @@ class _Sent(NamedTuple):
     delivered_at: float
 
 
-class TcpSender(Sender):
+class TcpFlowSender(FlowSender):
     """`delivered` counts transmissions that were acknowledged, `lost` those taken for lost."""
 
     def __init__(self, packets: int, *, controller: TcpController, min_rto_s: float = MIN_RTO_S) -> None:
@@ -83,7 +83,7 @@ class TcpSender(Sender):
             self._set_timeout(now)
         return psn
 
-    def handle(self, reply: Reply, now_ns: int) -> None:
+    def handle(self, reply: FlowReply, now_ns: int) -> None:
         """Take the acknowledgement of a transmission."""
         self.acknowledged = max(self.acknowledged, reply.cumulative)
         sent, now = self._inflight.pop(reply.transmission, None), now_ns / NS_PER_S

@@ -15,9 +15,7 @@ from netns.backends.virtual.virtual_link import VirtualLink
 from netns.netem.changes import effective
 from netns.topology.model import ETHERNET_HEADER_BYTES, Topology
 from srd.proto.config import ProtocolConfig
-from srd.sim.models.controllers import Cubic as CubicController
-from srd.sim.models.controllers import Dctcp as DctcpController
-from srd.sim.models.controllers import TcpController
+from srd.sim.models.controllers import CubicController, DctcpController, TcpController
 from srd.sim.models.dcqcn import (
     FIRMWARE_BPS,
     PAPER_BPS,
@@ -27,11 +25,11 @@ from srd.sim.models.dcqcn import (
     FirmwareRate,
     Notifications,
 )
-from srd.sim.models.flow import NS_PER_S, Rate, Receiver, Sender
+from srd.sim.models.flow import NS_PER_S, FlowRate, FlowReceiver, FlowSender
 from srd.sim.models.go_back_n import TIMEOUT_EXPONENT, GoBackNReceiver, GoBackNSender
 from srd.sim.models.irn import RTO_HIGH_NS, RTO_LOW_NS, IrnSender
-from srd.sim.models.nic import Flow, Framing
-from srd.sim.models.tcp import MIN_RTO_S, TcpSender
+from srd.sim.models.nic import Framing, NicFlow
+from srd.sim.models.tcp import MIN_RTO_S, TcpFlowSender
 from srd.sim.simulation import Simulation
 from srd.sim.transport import Done, Transport
 
@@ -111,7 +109,7 @@ class ModelTransport(Transport):
 
     def start(
         self, simulation: Simulation, source: str, destination: str, size_bytes: int, *, at_ns: int, done: Done
-    ) -> Flow:
+    ) -> NicFlow:
         """Start a flow at a time in ns, and return it."""
         framing = self.framing(simulation.fabric.topology)
         nic = simulation.nic(source)
@@ -119,8 +117,8 @@ class ModelTransport(Transport):
             simulation.nic(destination),
             size_bytes=size_bytes,
             framing=framing,
-            sender=Sender(0),
-            receiver=Receiver(framing.packets(size_bytes)),
+            sender=FlowSender(0),
+            receiver=FlowReceiver(framing.packets(size_bytes)),
             done=lambda now_ns: done(now_ns / NS_PER_S),
         )
         self.equip(flow, packets=framing.packets(size_bytes))
@@ -140,7 +138,7 @@ class ModelTransport(Transport):
         """Return how its packets look."""
         raise NotImplementedError
 
-    def equip(self, flow: Flow, *, packets: int) -> None:
+    def equip(self, flow: NicFlow, *, packets: int) -> None:
         """Give the flow its sender, and what else the model has."""
         raise NotImplementedError
 
@@ -166,7 +164,7 @@ class Roce(ModelTransport):
         """Return RoCEv2's."""
         return roce_framing(mtu=topology.mtu, priority=LOSSLESS)
 
-    def equip(self, flow: Flow, *, packets: int) -> None:
+    def equip(self, flow: NicFlow, *, packets: int) -> None:
         """Go-back-N at both ends."""
         flow.sender = GoBackNSender(
             packets,
@@ -176,9 +174,9 @@ class Roce(ModelTransport):
         )
         flow.receiver = GoBackNReceiver(packets)
 
-    def rate(self, rate_bps: int) -> Rate:
+    def rate(self, rate_bps: int) -> FlowRate:
         """Return the rate of a flow."""
-        return Rate(rate_bps)
+        return FlowRate(rate_bps)
 
 
 class Dcqcn(Roce):
@@ -203,12 +201,12 @@ class Dcqcn(Roce):
         """Return the marking."""
         return scaled(self.marking, rate_bps / PAPER_BPS)
 
-    def equip(self, flow: Flow, *, packets: int) -> None:
+    def equip(self, flow: NicFlow, *, packets: int) -> None:
         """Notify of marks, too."""
         super().equip(flow, packets=packets)
         flow.notifications = Notifications(self.interval_us())
 
-    def rate(self, rate_bps: int) -> Rate:
+    def rate(self, rate_bps: int) -> FlowRate:
         """Return DCQCN's."""
         return DcqcnRate(rate_bps, self.config)
 
@@ -234,7 +232,7 @@ class DcqcnFirmware(Dcqcn):
         """Return the marking."""
         return scaled(self.marking, rate_bps / FIRMWARE_BPS)
 
-    def rate(self, rate_bps: int) -> Rate:
+    def rate(self, rate_bps: int) -> FlowRate:
         """Return the cards'."""
         return FirmwareRate(rate_bps, self.firmware)
 
@@ -252,7 +250,7 @@ class Irn(ModelTransport):
         """Return RoCEv2's with IRN's larger header."""
         return roce_framing(mtu=topology.mtu, priority=LOSSY, extra_bytes=RETH_BYTES)
 
-    def equip(self, flow: Flow, *, packets: int) -> None:
+    def equip(self, flow: NicFlow, *, packets: int) -> None:
         """The window is what the path holds."""
         length = flow.length_bytes(0)
         window = -(-path_bdp_bytes(flow) // length)
@@ -272,9 +270,9 @@ class Cubic(ModelTransport):
         """Return TCP's."""
         return tcp_framing(mtu=topology.mtu)
 
-    def equip(self, flow: Flow, *, packets: int) -> None:
+    def equip(self, flow: NicFlow, *, packets: int) -> None:
         """Each flow has a controller of its own."""
-        flow.sender = TcpSender(packets, controller=self.controller(), min_rto_s=self.min_rto_s)
+        flow.sender = TcpFlowSender(packets, controller=self.controller(), min_rto_s=self.min_rto_s)
 
     def controller(self) -> TcpController:
         """Return the controller of a flow."""
@@ -310,12 +308,12 @@ def rate_bps(link: VirtualLink) -> int:
     return effective(link.shape).rate_bps
 
 
-def line_bps(flow: Flow) -> int:
+def line_bps(flow: NicFlow) -> int:
     """Return the rate of the flow's first link that has one: its card's."""
     return next((rate for link in flow.forth.links if (rate := rate_bps(link))), 100_000_000_000)
 
 
-def path_bdp_bytes(flow: Flow) -> int:
+def path_bdp_bytes(flow: NicFlow) -> int:
     """Return the bandwidth-delay product of a flow's path: its slowest rate, and the round trip of a full packet."""
     slowest = min((rate for link in flow.forth.links if (rate := rate_bps(link))), default=line_bps(flow))
     rtt_s = 0.0

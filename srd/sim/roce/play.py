@@ -127,7 +127,7 @@ class Played:
 
 
 @dataclass(slots=True)
-class Stage:
+class ReadyFabric:
     """A fabric on which a contender is ready to send: its simulation, and when that was."""
 
     contender: Contender
@@ -150,16 +150,16 @@ def prepare(
     *,
     seed: int,
     buffers: Mapping[str, int] | None = None,
-) -> Stage:
+) -> ReadyFabric:
     """Return the stage. `buffers`: of switches that have another one."""
     changes: dict[str, Any] = {"watchdog": contender.watchdog, "buffers": buffers or {}}
     profile = replace(contender.switches.switches(topology), **changes)
     simulation = Simulation(topology, config=contender.config, seed=seed, switches=profile)
     contender.transport.prepare(simulation, pairs)
-    return Stage(contender, simulation, simulation.now_ns)
+    return ReadyFabric(contender, simulation, simulation.now_ns)
 
 
-def play(stage: Stage, wishes: Sequence[Wish], *, limit_s: float) -> Played:
+def play(stage: ReadyFabric, wishes: Sequence[Wish], *, limit_s: float) -> Played:
     """Play the flows until all have ended, or for `limit_s` of virtual time."""
     times_us = [math.inf] * len(wishes)
     left = len(wishes)
@@ -178,7 +178,7 @@ def play(stage: Stage, wishes: Sequence[Wish], *, limit_s: float) -> Played:
     return Played(stage.simulation, times_us)
 
 
-def sample(stage: Stage, read: Callable[[Simulation], dict[str, float]], *, every_us: float) -> list[Sample]:
+def sample(stage: ReadyFabric, read: Callable[[Simulation], dict[str, float]], *, every_us: float) -> list[Sample]:
     """Read something from now on, STEPS times at most; return the list that will be filled."""
     fabric, samples = stage.simulation.fabric, list[Sample]()
 

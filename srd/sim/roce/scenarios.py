@@ -16,7 +16,7 @@ from srd.sim.roce.play import Contender, Played, Wish, play, prepare
 Figures = dict[str, float]
 
 
-class Scenario(Protocol):
+class RoceScenario(Protocol):
     """A scenario that has no other arguments."""
 
     def __call__(self, contender: Contender, *, seed: int) -> Figures:

@@ -12,7 +12,7 @@ from rich.table import Table
 from netns.base.tables import table
 from srd.sim.roce import scenarios
 from srd.sim.roce.play import CONTENDERS, SEARCHED, UNSEARCHED, Contender
-from srd.sim.roce.scenarios import Figures, Scenario
+from srd.sim.roce.scenarios import Figures, RoceScenario
 
 Results = dict[str, dict[str, Figures]]
 """Scenario -> row -> figures."""
@@ -25,7 +25,7 @@ ROWS: Final[dict[str, Contender]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SuiteColumn:
     """A figure in the table of all scenarios."""
 
     heading: str
@@ -34,12 +34,12 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SuiteEntry:
     """A scenario."""
 
     happens: str
-    play: Scenario
-    columns: tuple[Column, ...] = ()
+    play: RoceScenario
+    columns: tuple[SuiteColumn, ...] = ()
     """None: it is played when it is named."""
 
 
@@ -59,44 +59,44 @@ def _for_ever(value: float) -> str:
     return "for ever" if value else "no"
 
 
-SCENARIOS: Final[dict[str, Entry]] = {
-    "incast": Entry(
+SCENARIOS: Final[dict[str, SuiteEntry]] = {
+    "incast": SuiteEntry(
         "48 hosts send 2 MB to one",
         partial(scenarios.incast, senders=48, size_bytes=2_000_000),
-        (Column("incast p50 ms", "p50_us", _ms), Column("p99 ms", "p99_us", _ms)),
+        (SuiteColumn("incast p50 ms", "p50_us", _ms), SuiteColumn("p99 ms", "p99_us", _ms)),
     ),
-    "victim": Entry(
+    "victim": SuiteEntry(
         "flows that do not use the port of an incast, beside it over alone",
         scenarios.victim,
-        (Column("victim", "far_slowdown", _ratio), Column("near victim", "near_slowdown", _ratio)),
+        (SuiteColumn("victim", "far_slowdown", _ratio), SuiteColumn("near victim", "near_slowdown", _ratio)),
     ),
-    "slow-host": Entry(
+    "slow-host": SuiteEntry(
         "a host takes in 5 Gbit/s: the flows between others, beside it over alone",
         scenarios.slow_receiver,
-        (Column("slow host: others", "others_max_slowdown", _rough),),
+        (SuiteColumn("slow host: others", "others_max_slowdown", _rough),),
     ),
-    "noisy-tenant": Entry(
+    "noisy-tenant": SuiteEntry(
         "messages of 100 kB beside another tenant's incasts, over alone",
         scenarios.noisy_tenant,
-        (Column("noisy tenant: p99", "p99_slowdown", _rough),),
+        (SuiteColumn("noisy tenant: p99", "p99_slowdown", _rough),),
     ),
-    "loss": Entry(
+    "loss": SuiteEntry(
         "a flow over a link that loses 1 %",
         partial(scenarios.loss, percent=1.0),
-        (Column("goodput, 1 % loss", "goodput", _ratio),),
+        (SuiteColumn("goodput, 1 % loss", "goodput", _ratio),),
     ),
-    "ring-deadlock": Entry(
+    "ring-deadlock": SuiteEntry(
         "five switches in a ring, host i to host i + 2",
         scenarios.ring_deadlock,
-        (Column("deadlock", "deadlock", _for_ever),),
+        (SuiteColumn("deadlock", "deadlock", _for_ever),),
     ),
-    "tree-deadlock": Entry("a tree that sends packets in loops while a link is down", scenarios.tree_deadlock),
-    "permutation": Entry(
+    "tree-deadlock": SuiteEntry("a tree that sends packets in loops while a link is down", scenarios.tree_deadlock),
+    "permutation": SuiteEntry(
         "128 hosts send 1 MB each to one on another leaf",
         partial(scenarios.permutation, hosts=128, size_bytes=1_000_000),
     ),
-    "all-reduce": Entry("a ring of 16 hosts, without and with a dead link", scenarios.all_reduce),
-    "idle": Entry("one flow of 1 MB in an empty fabric", partial(scenarios.idle, size_bytes=1_000_000)),
+    "all-reduce": SuiteEntry("a ring of 16 hosts, without and with a dead link", scenarios.all_reduce),
+    "idle": SuiteEntry("one flow of 1 MB in an empty fabric", partial(scenarios.idle, size_bytes=1_000_000)),
 }
 SHOWN: Final = tuple(name for name, entry in SCENARIOS.items() if entry.columns)
 """What is played when no scenario is named."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from examples.tunnel.hosts import Host, Pair
+from examples.tunnel.hosts import Pair, TunnelHost
 from netns import pytest as plugin
 from netns.lab.lab import Lab
 from tests.patience import PATIENCE_S
@@ -29,7 +29,7 @@ class Network:
     @classmethod
     def of(cls, lab: Lab, *, address: str) -> Network:
         """The lab's two hosts, the server reached by an address."""
-        server, client = (Host(tuple(lab.command(host, []))) for host in (SERVER, CLIENT))
+        server, client = (TunnelHost(tuple(lab.command(host, []))) for host in (SERVER, CLIENT))
         return cls(lab, Pair(server, client, address))
 
     @property

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.tunnel.hosts import HERE, ExampleError, Host, require, table
+from examples.tunnel.hosts import HERE, ExampleError, TunnelHost, require, table
 from tests.patience import PATIENCE_S
 from tests.ports import own_port
 from tests.programs import run_to_end
@@ -37,8 +37,8 @@ def server(port: int, path: Path) -> tuple[str, ...]:
 def test_command__is_quoted_for_ssh_only() -> None:
     argv = ["echo", "two words"]
     assert HERE.command(argv) == argv
-    assert Host(("ip", "netns", "exec", "h1")).command(argv) == ["ip", "netns", "exec", "h1", *argv]
-    assert Host(("/usr/bin/ssh", "h1")).command(argv) == ["/usr/bin/ssh", "h1", "echo 'two words'"]
+    assert TunnelHost(("ip", "netns", "exec", "h1")).command(argv) == ["ip", "netns", "exec", "h1", *argv]
+    assert TunnelHost(("/usr/bin/ssh", "h1")).command(argv) == ["/usr/bin/ssh", "h1", "echo 'two words'"]
 
 
 def test_run__gives_output_and_the_reason_of_a_failure() -> None:

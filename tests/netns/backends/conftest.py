@@ -17,7 +17,7 @@ import pytest
 from netns.backends.relay.client import request, start_relay
 from netns.backends.relay.tap import inside
 from netns.netem.shape import Shape
-from netns.processes import Process, end, reap
+from netns.processes import ProcessIdentity, end, reap
 from tests.patience import PATIENCE_S
 
 PORT = 9999
@@ -35,7 +35,7 @@ class TapPair:
     a: str
     b: str
     directory: Path
-    relays: dict[int, Process] = field(default_factory=dict)
+    relays: dict[int, ProcessIdentity] = field(default_factory=dict)
 
     address_a = "10.9.0.1"
     address_b = "10.9.0.2"
@@ -70,7 +70,7 @@ class TapPair:
 
     def note(self, pid: int) -> None:
         """Have a relay stopped with the pair."""
-        process = Process.of(pid)
+        process = ProcessIdentity.of(pid)
         assert process is not None
         self.relays[pid] = process
 

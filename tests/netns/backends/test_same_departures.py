@@ -53,7 +53,7 @@ def by_virtual(shape: Shape, arrivals: list[tuple[int, int]], *, seed: int) -> l
     virtual_link.observe = lambda record: (
         left.append((record.at_ns, record.length_bytes)) if record.fate == "left" else None
     )
-    flow = PacketFlow("10.0.0.1", 1, "10.0.0.2", 2, links=(virtual_link,), inbox=HostArrivals([]))
+    flow = PacketFlow("10.0.0.1", 1, "10.0.0.2", 2, links=(virtual_link,), arrivals=HostArrivals([]))
     for number, (gap, length) in enumerate(arrivals):
         now += gap
         packet = Packet(flow, number=number, length_bytes=length, content=None)

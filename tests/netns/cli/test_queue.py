@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from netns.cli import main
-from netns.governance.store import Store
+from netns.governance.store import JobStore
 from netns.lab.lab import Lab
 from netns.topology.file import read_topology
 from tests.netns.cli.srd_lab import srd_lab, srd_lab_process
@@ -63,7 +63,7 @@ def cli(tmp_path: Path) -> _Cli:
 
 
 def _define(tmp_path: Path) -> None:
-    with Store(tmp_path / "queue.sqlite") as store:
+    with JobStore(tmp_path / "queue.sqlite") as store:
         store.set_cluster({"a.yaml": QUEUE.encode(), "b.yaml": OTHERS.encode()})
 
 
@@ -74,7 +74,7 @@ def test_a_job_from_submission_to_its_end(cli: _Cli, job: Path, tmp_path: Path) 
     (row,) = json.loads(cli("ls", "--json").output)
     assert (row["name"], row["phase"], row["priority_class"]) == ("job", "pending", "high")
     assert cli("why", "job").output == "job: not looked at yet; srd-lab queue run serves the queues\n"
-    with Store(tmp_path / "queue.sqlite") as store:
+    with JobStore(tmp_path / "queue.sqlite") as store:
         store.set_phase(1, "running", now=1.0, hosts=("h1", "h2"), used={("on-demand", "cpu"): 2_000})
     assert cli("why", "1").output == "job: runs on h1, h2\n"
     (cpu, gpu) = json.loads(cli("status", "--json").output)

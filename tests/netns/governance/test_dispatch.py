@@ -9,9 +9,9 @@ from pathlib import Path
 
 from netns.governance.cluster import Cluster
 from netns.governance.dispatch import Dispatcher
-from netns.governance.model import Flavor, LocalQueue
+from netns.governance.model import LocalQueue, ResourceFlavor
 from netns.governance.settings import PodsReady, Settings
-from netns.governance.store import Row, Store
+from netns.governance.store import JobRow, JobStore
 from netns.inventory.fabric_layers import nodes_of
 from netns.topology.model import leaf_spine
 from tests.netns.governance_world import ANY, group, queue
@@ -23,7 +23,7 @@ QUEUES = (
     queue("b", groups=(group(f=2),), preemption=ANY),
 )
 CLUSTER = Cluster(
-    flavors=(Flavor("f"),),
+    flavors=(ResourceFlavor("f"),),
     queues=QUEUES,
     local_queues=(LocalQueue("n/a", "a"), LocalQueue("n/b", "b")),
     priorities={"high": 10},
@@ -45,7 +45,7 @@ class _Server:
     """A dispatcher whose jobs are shell scripts by name."""
 
     def __init__(
-        self, store: Store, scripts: dict[str, str], *, cluster: Cluster = CLUSTER, grace_s: float = PATIENCE_S
+        self, store: JobStore, scripts: dict[str, str], *, cluster: Cluster = CLUSTER, grace_s: float = PATIENCE_S
     ) -> None:
         self.scripts, self.said = scripts, list[str]()
         self.lines: list[tuple[str, str]] = []
@@ -55,7 +55,7 @@ class _Server:
             on_line=lambda job, _stream, line: self.lines.append((job, line)), grace_s=grace_s,
         )  # fmt: skip
 
-    def _command(self, row: Row, hosts: Sequence[str]) -> list[str]:
+    def _command(self, row: JobRow, hosts: Sequence[str]) -> list[str]:
         assert len(hosts) == row.job.ranks
         return ["sh", "-c", self.scripts[row.name]]
 
@@ -70,7 +70,7 @@ class _Server:
 
 
 def test_a_borrower_gives_way_and_resumes(tmp_path: Path) -> None:
-    with Store(tmp_path / "q") as store:
+    with JobStore(tmp_path / "q") as store:
         server = _Server(store, {"borrower": SAVING, "owner": ONCE})
         with server.dispatcher.children:
             store.submit(_job("borrower", 4), queue="n/b", priority_class="", now=1.0)
@@ -86,7 +86,7 @@ def test_a_borrower_gives_way_and_resumes(tmp_path: Path) -> None:
 
 
 def test_who_does_not_end_is_killed_after_the_grace(tmp_path: Path) -> None:
-    with Store(tmp_path / "q") as store:
+    with JobStore(tmp_path / "q") as store:
         server = _Server(store, {"stubborn": STUBBORN}, grace_s=0.1)
         with server.dispatcher.children:
             store.submit(_job("stubborn", 2), queue="n/a", priority_class="", now=1.0)
@@ -98,7 +98,7 @@ def test_who_does_not_end_is_killed_after_the_grace(tmp_path: Path) -> None:
 def test_a_job_that_runs_is_ready_and_blocks_no_admission(tmp_path: Path) -> None:
     """With waitForPodsReady.blockAdmission the next job is admitted once the processes of the last one run."""
     cluster = replace(CLUSTER, settings=Settings(pods_ready=PodsReady(block_admission=True)))
-    with Store(tmp_path / "q") as store:
+    with JobStore(tmp_path / "q") as store:
         server = _Server(store, {"one": SAVING, "two": ONCE}, cluster=cluster)
         with server.dispatcher.children:
             for name in ("one", "two"):
@@ -108,7 +108,7 @@ def test_a_job_that_runs_is_ready_and_blocks_no_admission(tmp_path: Path) -> Non
 
 
 def test_a_drained_queue_stops_and_goes_on(tmp_path: Path) -> None:
-    with Store(tmp_path / "q") as store:
+    with JobStore(tmp_path / "q") as store:
         server = _Server(store, {"job": SAVING})
         with server.dispatcher.children:
             store.submit(_job("job", 2), queue="n/a", priority_class="", now=1.0)
@@ -121,7 +121,7 @@ def test_a_drained_queue_stops_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_failed_job_has_its_last_words_and_frees_its_quota(tmp_path: Path) -> None:
-    with Store(tmp_path / "q") as store:
+    with JobStore(tmp_path / "q") as store:
         server = _Server(store, {"bad": "echo no luck >&2; exit 4", "next": ONCE})
         with server.dispatcher.children:
             store.submit(_job("bad", 4), queue="n/a", priority_class="", now=1.0)
@@ -131,7 +131,7 @@ def test_a_failed_job_has_its_last_words_and_frees_its_quota(tmp_path: Path) -> 
 
 
 def test_why_a_job_waits_is_recorded(tmp_path: Path) -> None:
-    with Store(tmp_path / "q") as store:
+    with JobStore(tmp_path / "q") as store:
         server = _Server(store, {})
         with server.dispatcher.children:
             store.submit(_job("large", 5), queue="n/a", priority_class="", now=1.0)
@@ -142,7 +142,7 @@ def test_why_a_job_waits_is_recorded(tmp_path: Path) -> None:
 
 
 def test_a_server_that_starts_anew_starts_the_jobs_anew(tmp_path: Path) -> None:
-    with Store(tmp_path / "q") as store:
+    with JobStore(tmp_path / "q") as store:
         number = store.submit(_job("job", 2), queue="n/a", priority_class="", now=1.0)
         store.set_phase(number, "running", now=2.0)  # and its server was killed
         server = _Server(store, {"job": ONCE})

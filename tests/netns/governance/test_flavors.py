@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from netns.governance.model import Flavor, Fungibility, Group, PodSet, Preemption, Quota
+from netns.governance.model import Fungibility, PodSet, Preemption, Quota, ResourceFlavor, ResourceGroup
 from netns.inventory.nodes import Taint
 from netns.placement.model import Affinity, Expression, Term, Toleration
 from tests.netns.governance_world import group, once, queue, reasons, runs, waits, world
 
-PLAIN = Flavor("plain", {"zone": "a"})
-TAINTED = Flavor("tainted", {"zone": "b"}, (Taint("spot", "yes"),))
+PLAIN = ResourceFlavor("plain", {"zone": "a"})
+TAINTED = ResourceFlavor("tainted", {"zone": "b"}, (Taint("spot", "yes"),))
 TOLERANT = (Toleration("spot", "Exists"),)
 
 
@@ -81,7 +81,7 @@ def test_preemption_ends_the_search_or_not(when: str, expected: list[str]) -> No
 
 def test_pods_count_where_the_queue_covers_them() -> None:
     quotas = {"cpu": Quota(100), "pods": Quota(3)}
-    state = world(queue("q", groups=(Group(("cpu", "pods"), (("f", quotas),)),)))
+    state = world(queue("q", groups=(ResourceGroup(("cpu", "pods"), (("f", quotas),)),)))
     waits(state, "in", "q", podsets=(PodSet("main", 4, {"cpu": 1}),))
     waits(state, "fits", "q", podsets=(PodSet("main", 3, {"cpu": 1}),), created=1)
     assert reasons(once(state)) == {"in": "ExceedsMaxQuota"}

@@ -6,12 +6,12 @@ import pytest
 
 from netns.governance import Settings
 from netns.governance.apply import backoff_s, gone, not_ready
-from netns.governance.model import Condition, Preemption
+from netns.governance.model import Preemption, WorkloadCondition
 from netns.governance.settings import PodsReady
 from tests.netns.governance_world import admitted, once, queue, reasons, runs, waits, world
 
-EVICTED = {"Evicted": Condition(status=True, reason="PodsReadyTimeout", at=5.0)}
-BY_CHECK = {"Evicted": Condition(status=True, reason="AdmissionCheck", at=5.0)}
+EVICTED = {"Evicted": WorkloadCondition(status=True, reason="PodsReadyTimeout", at=5.0)}
+BY_CHECK = {"Evicted": WorkloadCondition(status=True, reason="AdmissionCheck", at=5.0)}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_nothing_is_admitted_beside_one_that_is_not_ready() -> None:
     waits(state, "two", "b", created=2)
     outcome = once(state)
     assert (admitted(outcome), reasons(outcome)) == (["one"], {"two": "WaitingForPodsReady"})
-    first.conditions["PodsReady"] = Condition(status=True)
+    first.conditions["PodsReady"] = WorkloadCondition(status=True)
     assert admitted(once(state)) == ["two"]
 
 

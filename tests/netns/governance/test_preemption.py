@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netns.governance import cycle
-from netns.governance.model import Cohort, Condition, PodSet, Preemption, Quota
+from netns.governance.model import Cohort, PodSet, Preemption, Quota, WorkloadCondition
 from netns.governance.partial import largest_counts
 from tests.netns.governance_world import ANY, LOWER, admitted, once, preempted, queue, reasons, runs, waits, world
 
@@ -62,7 +62,10 @@ def test_a_queue_within_its_quota_loses_nothing() -> None:
     [
         ({"priority": 0}, {"priority": 1}),
         ({"since": 9.0}, {"since": 1.0}),
-        ({"conditions": {"Evicted": Condition(status=True, reason="Preempted")}, "priority": 1}, {"priority": 0}),
+        (
+            {"conditions": {"Evicted": WorkloadCondition(status=True, reason="Preempted")}, "priority": 1},
+            {"priority": 0},
+        ),
     ],
 )
 def test_the_order_of_candidates(first: dict, second: dict) -> None:  # type: ignore[type-arg]

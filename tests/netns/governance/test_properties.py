@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from netns.governance import Settings, State, apply, cycle
 from netns.governance.apply import gone
-from netns.governance.model import Cohort, Group, PodSet, Preemption, Quota, Workload
+from netns.governance.model import Cohort, PodSet, Preemption, Quota, ResourceGroup, Workload
 from netns.governance.order import priority_of
 from netns.governance.settings import FINAL_SHARE, INITIAL_SHARE
 from tests.netns.governance_world import CPU, queue, runs, settle, waits, world
@@ -37,7 +37,7 @@ def states(draw: st.DrawFn, *, settings: st.SearchStrategy[Settings] = _SETTINGS
         if rules.reclaim == "Never":
             rules = Preemption(rules.within_queue, rules.reclaim)
         strategy = "BestEffortFIFO" if entitled else draw(st.sampled_from(["BestEffortFIFO", "StrictFIFO"]))
-        group = Group(("cpu",), (("f", {"cpu": Quota(nominal, borrowing, lending)}),))
+        group = ResourceGroup(("cpu",), (("f", {"cpu": Quota(nominal, borrowing, lending)}),))
         weight = draw(st.sampled_from([0.0, 1.0, 3.0]))
         queues.append(
             queue(f"q{number}", cohort=cohort, groups=(group,), preemption=rules, strategy=strategy, weight=weight)

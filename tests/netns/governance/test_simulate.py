@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from netns.errors import GovernanceError
-from netns.governance.simulate import NODE_GPUS, Simulation, cluster_nodes
+from netns.governance.simulate import NODE_GPUS, GovernanceSimulation, cluster_nodes
 from netns.governance.trace import SHAPES, TraceJob, generated, read_trace
 
 NODES = 40
@@ -27,7 +27,7 @@ def test_a_generated_trace_has_the_load_that_was_asked_for(shape: str) -> None:
 @pytest.mark.parametrize("topology", [False, True])
 def test_each_job_gets_its_time(*, governance: bool, topology: bool) -> None:
     trace = generated("philly", jobs=120, gpus=NODES * NODE_GPUS, teams=3, load=3.0, seed=2)
-    result = Simulation(trace, nodes=NODES, governance=governance, topology=topology).run()
+    result = GovernanceSimulation(trace, nodes=NODES, governance=governance, topology=topology).run()
     assert (len(result.waits_s), result.unfinished, result.never_fit) == (120, 0, 0)
     assert min(result.waits_s) == 0 < max(result.waits_s)
     assert bool(result.preemptions) == governance
@@ -38,7 +38,8 @@ def test_each_job_gets_its_time(*, governance: bool, topology: bool) -> None:
 def test_topology_keeps_ranks_together_and_a_job_for_more_than_the_cluster_never_fits() -> None:
     trace = [TraceJob(0.0, 10.0, 16 * NODE_GPUS, "a", 0), TraceJob(1.0, 10.0, 41 * NODE_GPUS, "a", 0)]
     near, far = (
-        Simulation(trace, nodes=NODES, governance=False, topology=topology, seed=3).run() for topology in (True, False)
+        GovernanceSimulation(trace, nodes=NODES, governance=False, topology=topology, seed=3).run()
+        for topology in (True, False)
     )
     assert near.cross_rack_fraction == 0 < far.cross_rack_fraction
     assert (near.never_fit, near.unfinished) == (1, 1)

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from netns.errors import BackendError, GovernanceError, JobError
-from netns.governance.store import Store
+from netns.governance.store import JobStore
 
 JOB = b"{name: %s, ranks: 2, command: ['true'], resources: {cpu: 500m}}"
 
 
-def _submit(store: Store, name: str, now: float = 1.0) -> int:
+def _submit(store: JobStore, name: str, now: float = 1.0) -> int:
     return store.submit(JOB % name.encode(), queue="n/q", priority_class="", now=now)
 
 
 def test_what_is_submitted_is_there_for_others(tmp_path: Path) -> None:
-    with Store(tmp_path / "q") as one, Store(tmp_path / "q") as other:
+    with JobStore(tmp_path / "q") as one, JobStore(tmp_path / "q") as other:
         assert _submit(one, "a") == 1
         (row,) = other.rows(live=True)
         assert (row.name, row.phase, row.job.ranks, row.job.resources) == ("a", "pending", 2, {"cpu": 500})
@@ -30,7 +30,7 @@ def test_what_is_submitted_is_there_for_others(tmp_path: Path) -> None:
 
 def test_two_who_submit_one_name_do_not_both_succeed(tmp_path: Path) -> None:
     def submit(_: int) -> bool:
-        with Store(tmp_path / "q") as store:
+        with JobStore(tmp_path / "q") as store:
             try:
                 _submit(store, "a")
             except GovernanceError:
@@ -42,7 +42,7 @@ def test_two_who_submit_one_name_do_not_both_succeed(tmp_path: Path) -> None:
 
 
 def test_a_job_that_was_cancelled_is_not_started(tmp_path: Path) -> None:
-    with Store(tmp_path / "q") as store:
+    with JobStore(tmp_path / "q") as store:
         number = _submit(store, "a")
         assert store.cancel("a", now=2.0).phase == "cancelled"
         assert not store.set_phase(number, "running", now=3.0)
@@ -53,7 +53,7 @@ def test_a_job_that_was_cancelled_is_not_started(tmp_path: Path) -> None:
 
 
 def test_a_running_job_that_is_cancelled_ends_first(tmp_path: Path) -> None:
-    with Store(tmp_path / "q") as store:
+    with JobStore(tmp_path / "q") as store:
         number = _submit(store, "a")
         assert store.set_phase(number, "running", now=2.0, hosts=("h1", "h2"))
         assert store.cancel("a", now=3.0).phase == "running"
@@ -62,7 +62,7 @@ def test_a_running_job_that_is_cancelled_ends_first(tmp_path: Path) -> None:
 
 
 def test_after_a_crash_what_ran_waits_again(tmp_path: Path) -> None:
-    with Store(tmp_path / "q") as store:
+    with JobStore(tmp_path / "q") as store:
         for name in ("runs", "stops", "waits", "cancelled"):
             _submit(store, name)
         for number, phase in ((1, "running"), (2, "stopping"), (4, "running")):
@@ -80,8 +80,8 @@ def test_after_a_crash_what_ran_waits_again(tmp_path: Path) -> None:
 
 def test_one_serves_at_a_time(tmp_path: Path) -> None:
     with (
-        Store(tmp_path / "q") as store,
-        Store(tmp_path / "q") as other,
+        JobStore(tmp_path / "q") as store,
+        JobStore(tmp_path / "q") as other,
         store.served(),
         pytest.raises(BackendError, match="another srd-lab queue run serves it"),
         other.served(),
@@ -92,8 +92,8 @@ def test_one_serves_at_a_time(tmp_path: Path) -> None:
 _WRITER = """
 import sys
 from pathlib import Path
-from netns.governance.store import Store
-with Store(Path(sys.argv[1])) as store:
+from netns.governance.store import JobStore
+with JobStore(Path(sys.argv[1])) as store:
     number = 0
     while True:
         number += 1
@@ -115,7 +115,7 @@ def test_a_kill_at_any_point_leaves_whole_records(tmp_path: Path) -> None:
     said = max([said, *map(int, writer.stdout.read().split())])
     writer.wait()
     writer.stdout.close()
-    with Store(tmp_path / "q") as store:
+    with JobStore(tmp_path / "q") as store:
         rows = store.rows()
         assert [row.name for row in rows] == [f"j{number}" for number in range(1, len(rows) + 1)]
         assert len(rows) >= said
@@ -126,8 +126,8 @@ def test_a_kill_at_any_point_leaves_whole_records(tmp_path: Path) -> None:
 def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "bad").write_bytes(b"no database" * 100)
     with pytest.raises(BackendError, match="give another file with --state"):
-        Store(tmp_path / "bad")
-    with Store(tmp_path / "q") as store:
+        JobStore(tmp_path / "bad")
+    with JobStore(tmp_path / "q") as store:
         with pytest.raises(JobError, match="ranks"):
             store.submit(b"{name: a}", queue="n/q", priority_class="", now=0.0)
         with pytest.raises(GovernanceError, match="job x: no such job"):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from netns.governance import State
-from netns.governance.model import Flavor, Group, PodSet, Preemption, Quota
+from netns.governance.model import PodSet, Preemption, Quota, ResourceFlavor, ResourceGroup
 from netns.governance.room import Room
 from netns.inventory.fabric_layers import nodes_of
 from netns.inventory.layers import levels_of
-from netns.placement.model import DEFAULT_FLAVOR, Request
+from netns.placement.model import DEFAULT_FLAVOR, PlacementRequest
 from netns.topology.model import leaf_spine
 from tests.netns.governance_world import admitted, group, once, preempted, queue, reasons, settle, waits, world
 
@@ -20,12 +20,12 @@ LEAF = LEVELS[-2]
 
 def _world(quota: int = 8, **more: object) -> State:
     room = Room(NODES, levels=LEVELS, flavor=DEFAULT_FLAVOR)
-    flavors = [Flavor("f", topology="fabric")]
+    flavors = [ResourceFlavor("f", topology="fabric")]
     return world(queue("q", quota, None, **more), flavors=flavors, rooms={"f": room})
 
 
 def _podset(count: int, mode: str = "required") -> tuple[PodSet, ...]:
-    return (PodSet("main", count, {"cpu": 1}, topology=Request(mode=mode, level=LEAF)),)  # type: ignore[arg-type]
+    return (PodSet("main", count, {"cpu": 1}, topology=PlacementRequest(mode=mode, level=LEAF)),)  # type: ignore[arg-type]
 
 
 def _leaves(state: State, name: str) -> set[str]:
@@ -95,14 +95,26 @@ def test_room_comes_back() -> None:
     ("flavor", "request_", "rooms", "why"),
     [
         ("fabric", None, True, 'Flavor "f" supports only TopologyAwareScheduling'),
-        (None, Request(mode="required", level=LEAF), True, 'Flavor "f" does not support TopologyAwareScheduling'),
-        ("fabric", Request(mode="required", level=LEAF), False, 'Flavor "f" information missing in TAS cache'),
-        ("fabric", Request(mode="required", level="x"), True, 'Flavor "f" does not contain the requested level'),
+        (
+            None,
+            PlacementRequest(mode="required", level=LEAF),
+            True,
+            'Flavor "f" does not support TopologyAwareScheduling',
+        ),
+        ("fabric", PlacementRequest(mode="required", level=LEAF), False, 'Flavor "f" information missing in TAS cache'),
+        (
+            "fabric",
+            PlacementRequest(mode="required", level="x"),
+            True,
+            'Flavor "f" does not contain the requested level',
+        ),
     ],
 )
-def test_why_a_flavor_is_not_for_a_job(flavor: str | None, request_: Request | None, *, rooms: bool, why: str) -> None:
-    flavors = [Flavor("f", topology=flavor), Flavor("g")]
-    groups = (group(f=8), Group(("gpu",), (("g", {"gpu": Quota(8)}),)))
+def test_why_a_flavor_is_not_for_a_job(
+    flavor: str | None, request_: PlacementRequest | None, *, rooms: bool, why: str
+) -> None:
+    flavors = [ResourceFlavor("f", topology=flavor), ResourceFlavor("g")]
+    groups = (group(f=8), ResourceGroup(("gpu",), (("g", {"gpu": Quota(8)}),)))
     state = world(
         queue("q", cohort=None, groups=groups),
         flavors=flavors,

@@ -6,14 +6,14 @@ import math
 
 from netns.governance import Settings
 from netns.governance.settings import UsageSharing
-from netns.governance.usage import Ledger
+from netns.governance.usage import UsageLedger
 from tests.netns.governance_world import ANY, admitted, once, preempted, queue, runs, waits, world
 
 SHARING = UsageSharing(half_life_s=600, sampling_s=300, resource_weights={"gpu": 4.0})
 
 
 def test_the_average_halves_in_a_half_life() -> None:
-    ledger = Ledger(SHARING)
+    ledger = UsageLedger(SHARING)
     ledger.sample("n/a", {"cpu": 8000}, now=0.0)
     first = ledger.value("n/a", weight=1.0)
     assert math.isclose(first, 8 * (1 - 0.5**0.5))  # as if the queue had existed since one sampling before
@@ -27,7 +27,7 @@ def test_the_average_halves_in_a_half_life() -> None:
 
 
 def test_nothing_counts_without_a_half_life() -> None:
-    ledger = Ledger(UsageSharing(half_life_s=0))
+    ledger = UsageLedger(UsageSharing(half_life_s=0))
     ledger.sample("n/a", {"cpu": 8000}, now=0.0)
     assert ledger.value("n/a", weight=1.0) == 0
 

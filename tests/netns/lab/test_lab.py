@@ -18,7 +18,7 @@ from netns.errors import BackendError, TopologyError
 from netns.lab.lab import Lab
 from netns.lab.state import ROOT, LabDirectory
 from netns.netem.shape import Shape
-from netns.processes import Process
+from netns.processes import ProcessIdentity
 from netns.topology.model import leaf_spine, reference
 from tests.netns.conftest import has_netem, unique_name
 from tests.netns.exchange import PORT, TCP_SOURCE, crossed, running, tcp_sink, udp_socket, uplinks
@@ -232,7 +232,7 @@ def test_down__leaves_nothing(lab_name: str, fabric: str) -> None:
     lab.down()
     assert machine() == before
     assert sleeper.wait(timeout=PATIENCE_S) == -15, "ended, because it would have kept its namespace"
-    assert relay is None or not Process(**relay).alive
+    assert relay is None or not ProcessIdentity(**relay).alive
     lab.down()
 
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 import netns.lab.state
 from netns.errors import BackendError, TopologyError
 from netns.lab.state import LabDirectory, LabState, leftover_directories, locked, recorded_labs
-from netns.processes import Process
+from netns.processes import ProcessIdentity
 from netns.topology.model import reference
 from tests.netns.strategies import TOPOLOGIES
 
-PROCESSES = st.none() | st.builds(Process, st.integers(1, 10**6), st.integers(0, 10**9))
+PROCESSES = st.none() | st.builds(ProcessIdentity, st.integers(1, 10**6), st.integers(0, 10**9))
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node
 from netns.placement.assign import assign
 from netns.placement.groups import assign_all
-from netns.placement.model import Assignment, Profile, Request, Slice, Unplaceable
+from netns.placement.model import PlacementRequest, Profile, Slice, TopologyAssignment, Unplaceable
 from tests.netns import kueue_cases as kueue
 from tests.netns.placement_cluster import BLOCK, LEVELS, RACK, clusters, counts, node, requests, room, usages
 
@@ -49,19 +49,19 @@ def test_kueues_facts__are_all_there() -> None:
     assert kueue.DOCUMENT["origin"]["repo"] == "kubernetes-sigs/kueue"
 
 
-def paths(nodes: Sequence[Node], found: Assignment) -> list[tuple[str, ...]]:
+def paths(nodes: Sequence[Node], found: TopologyAssignment) -> list[tuple[str, ...]]:
     by_host = {each.name: tuple(each.labels[level] for level in LEVELS) for each in nodes}
     return [by_host[domain.values[-1]] for domain in found.domains for _ in range(domain.count)]
 
 
-def shared(nodes: Sequence[Node], found: Assignment) -> int:
+def shared(nodes: Sequence[Node], found: TopologyAssignment) -> int:
     """Levels that all pods share."""
     return sum(len({path[: depth + 1] for path in paths(nodes, found)}) == 1 for depth in range(len(LEVELS)))
 
 
 @given(data=st.data(), nodes=clusters(), request=requests(), profile=PROFILES)
 def test_assign__never_over_capacity_and_all_or_nothing(
-    data: st.DataObject, nodes: list[Node], request: Request, profile: Profile
+    data: st.DataObject, nodes: list[Node], request: PlacementRequest, profile: Profile
 ) -> None:
     usage = data.draw(usages(nodes))
     found = assign(nodes, usage=usage, request=request, levels=LEVELS, profile=profile)
@@ -77,18 +77,18 @@ def test_assign__never_over_capacity_and_all_or_nothing(
 
 
 @given(nodes=clusters(), request=requests(), profile=PROFILES)
-def test_assign__required_is_one_domain(nodes: list[Node], request: Request, profile: Profile) -> None:
+def test_assign__required_is_one_domain(nodes: list[Node], request: PlacementRequest, profile: Profile) -> None:
     request = replace(request, mode="required", level=LEVELS[0] if request.slices else RACK)
     found = assign(nodes, usage=[], request=request, levels=LEVELS, profile=profile)
-    if isinstance(found, Assignment):
+    if isinstance(found, TopologyAssignment):
         depth = LEVELS.index(request.level or "") + 1
         assert len({path[:depth] for path in paths(nodes, found)}) == 1
 
 
 @given(nodes=clusters(), request=requests(), profile=PROFILES)
-def test_assign__slices_lie_in_one_domain_each(nodes: list[Node], request: Request, profile: Profile) -> None:
+def test_assign__slices_lie_in_one_domain_each(nodes: list[Node], request: PlacementRequest, profile: Profile) -> None:
     found = assign(nodes, usage=[], request=request, levels=LEVELS, profile=profile)
-    if isinstance(found, Assignment):
+    if isinstance(found, TopologyAssignment):
         for layer in request.slices:
             depth = LEVELS.index(layer.level) + 1
             pods = Counter(path[:depth] for path in paths(nodes, found))
@@ -103,7 +103,7 @@ def test_assign__preferred_is_never_worse_than_unconstrained(
 
     And it is placed whenever the unconstrained request is.
     """
-    request = Request(count=count, requests={"cpu": 1}, mode="preferred", level=level)
+    request = PlacementRequest(count=count, requests={"cpu": 1}, mode="preferred", level=level)
     preferred = assign(nodes, usage=[], request=request, levels=LEVELS, profile=profile)
     free = assign(
         nodes, usage=[], request=replace(request, mode="unconstrained", level=None), levels=LEVELS, profile=profile
@@ -111,7 +111,7 @@ def test_assign__preferred_is_never_worse_than_unconstrained(
     if isinstance(free, Unplaceable):
         assert isinstance(preferred, Unplaceable)
         return
-    assert isinstance(preferred, Assignment)
+    assert isinstance(preferred, TopologyAssignment)
     depth = LEVELS.index(level) + (0 if profile.balanced else 1)
     assert shared(nodes, preferred) >= min(depth, shared(nodes, free))
 
@@ -119,7 +119,7 @@ def test_assign__preferred_is_never_worse_than_unconstrained(
 @settings(max_examples=400)  # only ties between domains show a difference
 @given(data=st.data(), nodes=clusters(), request=requests(), profile=PROFILES)
 def test_assign__order_of_nodes_and_usage_does_not_matter(
-    data: st.DataObject, nodes: list[Node], request: Request, profile: Profile
+    data: st.DataObject, nodes: list[Node], request: PlacementRequest, profile: Profile
 ) -> None:
     usage = data.draw(usages(nodes))
     found = assign(nodes, usage=usage, request=request, levels=LEVELS, profile=profile)
@@ -134,7 +134,7 @@ def test_assign__order_of_nodes_and_usage_does_not_matter(
 
 
 @given(nodes=clusters(), request=requests())
-def test_assign__unplaceable_reports_at_most_the_free_room(nodes: list[Node], request: Request) -> None:
+def test_assign__unplaceable_reports_at_most_the_free_room(nodes: list[Node], request: PlacementRequest) -> None:
     request = replace(request, slices=(), mode="unconstrained", level=None)
     found = assign(nodes, usage=[], request=request, levels=LEVELS)
     slots = sum(min(each.allocatable["cpu"] // request.requests["cpu"], each.allocatable[PODS]) for each in nodes)
@@ -150,7 +150,7 @@ RACKS = [
 
 def test_assign__unconstrained_fills_the_fullest_first_and_without_the_mixed_profile_the_emptiest() -> None:
     nodes = [node("b1/r1/x1", cpu=1), node("b1/r1/x2", cpu=5), node("b1/r2/x3", cpu=3)]
-    request = Request(count=5, requests={"cpu": 1}, mode="unconstrained")
+    request = PlacementRequest(count=5, requests={"cpu": 1}, mode="unconstrained")
     assert counts(assign(nodes, usage=[], request=request, levels=LEVELS)) == {"x2": 5}
     request = replace(request, count=6)
     assert counts(assign(nodes, usage=[], request=request, levels=LEVELS)) == {"x1": 1, "x2": 2, "x3": 3}
@@ -159,7 +159,7 @@ def test_assign__unconstrained_fills_the_fullest_first_and_without_the_mixed_pro
 
 
 def test_assign__nested_slices() -> None:
-    request = Request(
+    request = PlacementRequest(
         count=8, requests={"cpu": 1}, mode="required", level=BLOCK, slices=(Slice(RACK, 4), Slice(HOSTNAME_LABEL, 2))
     )
     found = assign(RACKS, usage=[], request=request, levels=LEVELS)
@@ -168,7 +168,7 @@ def test_assign__nested_slices() -> None:
 
 def test_assign__without_the_gate_inner_slices_do_not_count() -> None:
     nodes = [node("b1/r1/x1", cpu=3), node("b1/r1/x2", cpu=1)]
-    request = Request(
+    request = PlacementRequest(
         count=4, requests={"cpu": 1}, mode="required", level=BLOCK, slices=(Slice(RACK, 4), Slice(HOSTNAME_LABEL, 2))
     )
     assert isinstance(assign(nodes, usage=[], request=request, levels=LEVELS), Unplaceable)
@@ -178,7 +178,7 @@ def test_assign__without_the_gate_inner_slices_do_not_count() -> None:
 
 def test_assign__no_levels_bad_flow() -> None:
     assert (
-        str(assign(RACKS, usage=[], request=Request(), levels=()))
+        str(assign(RACKS, usage=[], request=PlacementRequest(), levels=()))
         == "levels: none given; a topology needs at least one"
     )
 
@@ -190,7 +190,7 @@ def test_assign__nodes_without_labels_unready_or_cordoned_are_no_part_of_it() ->
         replace(RACKS[2], labels={HOSTNAME_LABEL: "x"}),
         RACKS[3],
     ]
-    found = assign(nodes, usage=[], request=Request(count=2, requests={"cpu": 1}), levels=LEVELS)
+    found = assign(nodes, usage=[], request=PlacementRequest(count=2, requests={"cpu": 1}), levels=LEVELS)
     assert counts(found) == {RACKS[3].name: 2}
-    none = assign(nodes[:3], usage=[], request=Request(mode="required", level=RACK), levels=LEVELS)
+    none = assign(nodes[:3], usage=[], request=PlacementRequest(mode="required", level=RACK), levels=LEVELS)
     assert str(none) == f"no topology domains at level: {RACK}"

@@ -12,12 +12,12 @@ from netns.placement.groups import assign_in
 from netns.placement.model import (
     DEFAULT_FLAVOR,
     Affinity,
-    Assignment,
     Expression,
     Mode,
-    Request,
+    PlacementRequest,
     Slice,
     Term,
+    TopologyAssignment,
     Unplaceable,
     Usage,
 )
@@ -95,7 +95,7 @@ def test_counts_are_kept_until_something_changes_on_the_rack() -> None:
     placed: list[tuple[Usage, ...]] = []
     for _ in range(300):
         kind: Mode = rng.choice(("required", "preferred", "implied"))
-        request = Request(
+        request = PlacementRequest(
             name="a",
             count=rng.randrange(1, 6),
             mode=kind,
@@ -106,7 +106,7 @@ def test_counts_are_kept_until_something_changes_on_the_rack() -> None:
         fresh = build(nodes, levels=levels, flavor=DEFAULT_FLAVOR, usage=kept_usage)
         (result,) = assign_in(kept, requests=[request]).values()
         assert (result,) == tuple(assign_in(fresh, requests=[request]).values())
-        if isinstance(result, Assignment) and rng.random() < 0.6:
+        if isinstance(result, TopologyAssignment) and rng.random() < 0.6:
             placed.append(tuple(Usage({}, count=each.count, domain=each.values) for each in result.domains))
             kept.add_usage(placed[-1])
             kept_usage += placed[-1]
@@ -119,7 +119,7 @@ def test_counts_are_kept_until_something_changes_on_the_rack() -> None:
 def test_requests_of_one_job_see_what_the_others_got_and_leave_the_tree_as_it_was() -> None:
     nodes = [Node(f"h{n}", labels={HOSTNAME_LABEL: f"h{n}"}, allocatable={"pods": 1}) for n in range(3)]
     tree = build(nodes, levels=(HOSTNAME_LABEL,), flavor=DEFAULT_FLAVOR, usage=())
-    first, second, third = (Request(name=name, count=count) for name, count in (("a", 2), ("b", 1), ("c", 1)))
+    first, second, third = (PlacementRequest(name=name, count=count) for name, count in (("a", 2), ("b", 1), ("c", 1)))
     for _ in range(2):
         found = assign_in(tree, requests=[first, second, third])
         assert [str(each) if isinstance(each, Unplaceable) else each.count for each in found.values()] == [

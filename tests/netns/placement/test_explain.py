@@ -6,11 +6,11 @@ import pytest
 
 from netns.inventory.nodes import layer_label
 from netns.placement.explain import explain
-from netns.placement.model import Request, Slice, Unplaceable
+from netns.placement.model import PlacementRequest, Slice, Unplaceable
 
-RANKS = Request("ring", count=8)
-RACKS = Request("ring", count=8, mode="required", level=layer_label(3))
-SLICED = Request("ring", count=8, mode="slice_only", slices=(Slice(layer_label(3), 4),))
+RANKS = PlacementRequest("ring", count=8)
+RACKS = PlacementRequest("ring", count=8, mode="required", level=layer_label(3))
+SLICED = PlacementRequest("ring", count=8, mode="slice_only", slices=(Slice(layer_label(3), 4),))
 
 
 def not_fit(fit: int, wanted: int, **more: object) -> Unplaceable:
@@ -62,5 +62,5 @@ def not_fit(fit: int, wanted: int, **more: object) -> Unplaceable:
         (Unplaceable("count", "as it is"), RANKS, "as it is"),
     ],
 )  # fmt: skip
-def test_explain(found: Unplaceable, request_: Request, text: str) -> None:
+def test_explain(found: Unplaceable, request_: PlacementRequest, text: str) -> None:
     assert explain(found, request=request_, where="lab x") == text

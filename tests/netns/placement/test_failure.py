@@ -7,27 +7,27 @@ from dataclasses import replace
 
 from netns.inventory.nodes import HOSTNAME_LABEL, Node, Taint
 from netns.placement.assign import assign
-from netns.placement.model import Flavor, Request, Slice, Unplaceable, Usage
+from netns.placement.model import PlacementRequest, Slice, TopologyFlavor, Unplaceable, Usage
 from tests.netns.placement_cluster import BLOCK, LEVELS, RACK, node
 
 NODES = [node("b1/r1/x1", cpu=2), node("b1/r2/x2", cpu=2), node("b2/r1/x3", cpu=2), node("b2/r1/x4", cpu=2)]
 
 
-def failed(request: Request, nodes: Sequence[Node] = NODES, usage: Sequence[Usage] = ()) -> Unplaceable:
-    found = assign(nodes, usage=usage, request=request, levels=LEVELS, flavor=Flavor(topology="lab"))
+def failed(request: PlacementRequest, nodes: Sequence[Node] = NODES, usage: Sequence[Usage] = ()) -> Unplaceable:
+    found = assign(nodes, usage=usage, request=request, levels=LEVELS, flavor=TopologyFlavor(topology="lab"))
     assert isinstance(found, Unplaceable)
     return found
 
 
 def test_not_fit__some() -> None:
-    found = failed(Request(count=5, requests={"cpu": 1}, mode="required", level=RACK))
+    found = failed(PlacementRequest(count=5, requests={"cpu": 1}, mode="required", level=RACK))
     assert str(found) == 'topology "lab" allows to fit only 4 out of 5 pod(s)'
     assert (found.kind, found.fit, found.wanted, found.unit, found.total_nodes) == ("not_fit", 4, 5, "pod", None)
 
 
 def test_not_fit__none_and_every_reason_counted_in_order() -> None:
     nodes = [replace(NODES[0], taints=(Taint("k", "v"),)), *NODES[1:], node("b1/r1/x9", cpu=0)]
-    request = Request(count=2, requests={"cpu": 1}, mode="required", level=RACK, node_selector={BLOCK: "b1"})
+    request = PlacementRequest(count=2, requests={"cpu": 1}, mode="required", level=RACK, node_selector={BLOCK: "b1"})
     found = failed(request, nodes, [Usage({"cpu": 2}, node="x2")])
     assert str(found) == (
         'topology "lab" doesn\'t allow to fit any of 2 pod(s). '
@@ -37,13 +37,13 @@ def test_not_fit__none_and_every_reason_counted_in_order() -> None:
 
 
 def test_not_fit__slices() -> None:
-    request = Request(count=8, requests={"cpu": 1}, mode="preferred", level=BLOCK, slices=(Slice(RACK, 4),))
+    request = PlacementRequest(count=8, requests={"cpu": 1}, mode="preferred", level=BLOCK, slices=(Slice(RACK, 4),))
     assert str(failed(request)) == 'topology "lab" allows to fit only 1 out of 2 slice(s)'
 
 
 def test_not_fit__nested_slices_each_layer_in_the_best_domain() -> None:
     slices = (Slice(RACK, 4), Slice(HOSTNAME_LABEL, 2))
-    found = failed(Request(count=8, requests={"cpu": 1}, mode="required", level=BLOCK, slices=slices))
+    found = failed(PlacementRequest(count=8, requests={"cpu": 1}, mode="required", level=BLOCK, slices=slices))
     assert str(found) == (
         'topology "lab" doesn\'t allow to fit; 1/2 slice(s) fit on level example.com/rack; '
         "2/4 slice(s) fit on level kubernetes.io/hostname"

@@ -12,36 +12,50 @@ from hypothesis import strategies as st
 
 from netns.inventory.nodes import HOSTNAME_LABEL, Node
 from netns.placement.groups import Results, assign_all
-from netns.placement.model import Assignment, DomainAssignment, Profile, Replacement, Request, Slice, Unplaceable, Usage
+from netns.placement.model import (
+    DomainAssignment,
+    PlacementRequest,
+    Profile,
+    Replacement,
+    Slice,
+    TopologyAssignment,
+    Unplaceable,
+    Usage,
+)
 from tests.netns.placement_cluster import BLOCK, LEVELS, RACK, clusters, counts, node
 
 HOSTS = (HOSTNAME_LABEL,)
 
 
 def placed(
-    nodes: Sequence[Node], *requests: Request, profile: Profile | None = None, unhealthy: Replacement | None = None
+    nodes: Sequence[Node],
+    *requests: PlacementRequest,
+    profile: Profile | None = None,
+    unhealthy: Replacement | None = None,
 ) -> Results:
     return assign_all(
         nodes, usage=[], requests=requests, levels=LEVELS, profile=profile or Profile(), replacement=unhealthy
     )
 
 
-def at(**pods: int) -> Assignment:
-    return Assignment(HOSTS, tuple(DomainAssignment((host,), count) for host, count in pods.items()))
+def at(**pods: int) -> TopologyAssignment:
+    return TopologyAssignment(HOSTS, tuple(DomainAssignment((host,), count) for host, count in pods.items()))
 
 
 def pair(
     workers: int, *, cpu: int = 1, leader_cpu: int = 1, mode: str = "required", level: str = RACK
-) -> list[Request]:
+) -> list[PlacementRequest]:
     return [
-        Request("leader", 1, {"cpu": leader_cpu}, mode, level, group="g"),  # type: ignore[arg-type]  # a mode
-        Request("workers", workers, {"cpu": cpu}, mode, level, group="g"),  # type: ignore[arg-type]  # a mode
+        PlacementRequest("leader", 1, {"cpu": leader_cpu}, mode, level, group="g"),  # type: ignore[arg-type]  # a mode
+        PlacementRequest("workers", workers, {"cpu": cpu}, mode, level, group="g"),  # type: ignore[arg-type]  # a mode
     ]
 
 
 def test_assign_all__second_request_uses_the_remaining_room() -> None:
     nodes = [node("b1/r1/x1", cpu=2), node("b1/r1/x2", cpu=2)]
-    one, two, three = (Request(name, 2, {"cpu": 1}, "required", HOSTNAME_LABEL) for name in ("one", "two", "three"))
+    one, two, three = (
+        PlacementRequest(name, 2, {"cpu": 1}, "required", HOSTNAME_LABEL) for name in ("one", "two", "three")
+    )
     found = placed(nodes, one, two, three, replace(one, name="four"))
     assert (counts(found["one"]), counts(found["two"])) == ({"x1": 2}, {"x2": 2})
     assert isinstance(found["three"], Unplaceable)
@@ -79,16 +93,18 @@ def test_leader__of_more_than_one_pod_bad_flow() -> None:
 
 def test_leader__workers_in_slices_on_several_hosts() -> None:
     nodes = [node(f"b1/r1/x{index}", cpu=20, gpu=gpu) for index, gpu in enumerate((4, 2, 2, 2), 1)]
-    workers = Request("workers", 6, {"cpu": 1, "gpu": 1}, "preferred", BLOCK, (Slice(HOSTNAME_LABEL, 2),), group="g")
-    leader = Request("leader", 1, {"cpu": 1}, "preferred", BLOCK, group="g")
+    workers = PlacementRequest(
+        "workers", 6, {"cpu": 1, "gpu": 1}, "preferred", BLOCK, (Slice(HOSTNAME_LABEL, 2),), group="g"
+    )
+    leader = PlacementRequest("leader", 1, {"cpu": 1}, "preferred", BLOCK, group="g")
     found = placed(nodes, leader, workers)
     assert (counts(found["leader"]), counts(found["workers"])) == ({"x1": 1}, {"x1": 4, "x2": 2})
 
 
 def test_leader__not_on_a_host_with_room_for_workers_only() -> None:
     nodes = [node("b1/r1/x1", cpu=0, gpu=1), node("b1/r1/x2", cpu=6, gpu=2), node("b1/r1/x3", cpu=2)]
-    workers = Request("workers", 1, {"gpu": 1}, "required", RACK, group="g")
-    found = placed(nodes, Request("leader", 1, {"cpu": 1}, "required", RACK, group="g"), workers)
+    workers = PlacementRequest("workers", 1, {"gpu": 1}, "required", RACK, group="g")
+    found = placed(nodes, PlacementRequest("leader", 1, {"cpu": 1}, "required", RACK, group="g"), workers)
     assert (counts(found["leader"]), counts(found["workers"])) == ({"x2": 1}, {"x2": 1})
 
 
@@ -123,8 +139,8 @@ RACKS = [node(f"b1/r{rack}/x{rack}{host}", cpu=4) for rack in (1, 2) for host in
 
 
 def moved(
-    request: Request, existing: Assignment, *, unhealthy: str = "x11", nodes: Sequence[Node] = RACKS
-) -> Assignment | Unplaceable:
+    request: PlacementRequest, existing: TopologyAssignment, *, unhealthy: str = "x11", nodes: Sequence[Node] = RACKS
+) -> TopologyAssignment | Unplaceable:
     """Replace the node `unhealthy` of `existing`; pods on other nodes stay."""
     return assign_all(
         [each for each in nodes if each.name != unhealthy],
@@ -136,7 +152,7 @@ def moved(
 
 
 def test_replacement__moves_pods_of_the_unhealthy_node_within_the_required_domain() -> None:
-    request = Request("main", 6, {"cpu": 1}, "required", RACK)
+    request = PlacementRequest("main", 6, {"cpu": 1}, "required", RACK)
     assert counts(moved(request, at(x11=4, x12=2))) == {"x12": 2, "x13": 4}
     assert str(moved(request, at(x11=4, x12=2), nodes=[*RACKS[:2], node("b1/r2/x9", cpu=9)])) == (
         'topology "default" allows to fit only 2 out of 4 pod(s). Total nodes: 2; excluded: topologyDomain: 1'
@@ -144,18 +160,18 @@ def test_replacement__moves_pods_of_the_unhealthy_node_within_the_required_domai
 
 
 def test_replacement__preferred_may_use_any_domain() -> None:
-    request = Request("main", 4, {"cpu": 2}, "preferred", RACK)
+    request = PlacementRequest("main", 4, {"cpu": 2}, "preferred", RACK)
     nodes = [each for each in RACKS if each.name != "x12"]
     assert counts(moved(request, at(x11=2, x13=2), nodes=nodes)) == {"x13": 2, "x21": 2}
 
 
 def test_replacement__a_broken_slice_is_made_whole_where_it_was() -> None:
-    request = Request("main", 4, {"cpu": 4}, "preferred", BLOCK, (Slice(RACK, 2),))
+    request = PlacementRequest("main", 4, {"cpu": 4}, "preferred", BLOCK, (Slice(RACK, 2),))
     assert counts(moved(request, at(x11=1, x12=1, x21=1, x22=1))) == {"x12": 1, "x13": 1, "x21": 1, "x22": 1}
 
 
 def test_replacement__of_nested_slices_only_the_innermost_broken_one_confines() -> None:
-    request = Request("main", 8, {"cpu": 1}, "required", BLOCK, (Slice(RACK, 4), Slice(HOSTNAME_LABEL, 2)))
+    request = PlacementRequest("main", 8, {"cpu": 1}, "required", BLOCK, (Slice(RACK, 4), Slice(HOSTNAME_LABEL, 2)))
     assert counts(moved(request, at(x11=2, x12=2, x21=4))) == {"x12": 4, "x21": 4}
     tight = [node("b1/r1/x12", cpu=2), node("b1/r1/x13", cpu=1), *RACKS[3:]]
     assert str(moved(request, at(x11=2, x12=2, x21=4), nodes=tight)) == (
@@ -165,7 +181,7 @@ def test_replacement__of_nested_slices_only_the_innermost_broken_one_confines() 
 
 
 def test_replacement__bad_flow() -> None:
-    request = Request("main", 3, {"cpu": 1}, "required", RACK)
+    request = PlacementRequest("main", 3, {"cpu": 1}, "required", RACK)
     assert str(moved(request, at(x11=1, gone=2))) == (
         "Cannot replace the node, because the existing topologyAssignment is invalid, "
         "as it contains the stale domain gone"
@@ -178,18 +194,18 @@ def test_replacement__bad_flow() -> None:
 
 
 def test_replacement__of_the_only_node_is_free() -> None:
-    request = Request("main", 3, {"cpu": 1}, "required", RACK)
+    request = PlacementRequest("main", 3, {"cpu": 1}, "required", RACK)
     assert counts(moved(request, at(x11=3), nodes=[RACKS[0], *RACKS[3:]])) == {"x21": 3}
 
 
 def test_replacement__a_single_pod_that_cannot_move_stays() -> None:
-    request = Request("main", 1, {"cpu": 1}, "required", RACK)
+    request = PlacementRequest("main", 1, {"cpu": 1}, "required", RACK)
     stay = Replacement("x11", {"main": at(x11=1)}, stays=True)
     assert placed(RACKS[1:], request, unhealthy=stay) == {"main": at(x11=1)}
 
 
 def test_replacement__requests_without_an_assignment_are_left_alone_and_the_first_failure_ends_it() -> None:
-    one, two = (Request(name, 5, {"cpu": 1}, "required", HOSTNAME_LABEL) for name in ("one", "two"))
+    one, two = (PlacementRequest(name, 5, {"cpu": 1}, "required", HOSTNAME_LABEL) for name in ("one", "two"))
     unhealthy = Replacement("x11", {"two": at(x11=5)})
     assert list(placed(RACKS[1:], one, two, unhealthy=unhealthy)) == ["two"]
 
@@ -208,12 +224,12 @@ ELASTIC = Profile(elastic=True)
 )
 def test_growth__keeps_running_pods(count: int, found: dict[str, int]) -> None:
     nodes = [replace(each, allocatable={"cpu": 3, "pods": 9}) for each in RACKS]
-    request = Request("main", count, {"cpu": 1}, "preferred", RACK, previous=at(x21=3, x22=3))
+    request = PlacementRequest("main", count, {"cpu": 1}, "preferred", RACK, previous=at(x21=3, x22=3))
     assert counts(placed(nodes, request, profile=ELASTIC)["main"]) == found
 
 
 def test_growth__without_room_fails_and_stale_assignment_is_replaced() -> None:
-    request = Request("main", 30, {"cpu": 1}, "preferred", RACK, previous=at(x11=4))
+    request = PlacementRequest("main", 30, {"cpu": 1}, "preferred", RACK, previous=at(x11=4))
     assert (
         str(placed(RACKS, request, profile=ELASTIC)["main"])
         == 'topology "default" allows to fit only 20 out of 26 pod(s). Total nodes: 6; excluded: resource "cpu": 1'
@@ -239,11 +255,11 @@ def test_growth__with_a_leader_keeps_it_too() -> None:
 
 
 def test_growth__by_a_part_of_a_slice_places_all_anew() -> None:
-    request = Request("main", 4, {"cpu": 1}, "preferred", BLOCK, (Slice(RACK, 2),), previous=at(x21=3))
+    request = PlacementRequest("main", 4, {"cpu": 1}, "preferred", BLOCK, (Slice(RACK, 2),), previous=at(x21=3))
     assert counts(placed(RACKS, request, profile=ELASTIC)["main"]) == {"x11": 4}
 
 
 def test_assign_all__no_levels_and_no_requests_bad_flow() -> None:
     assert assign_all(RACKS, usage=[], requests=[], levels=()) == {}
-    found = assign_all(RACKS, usage=[], requests=[Request("main")], levels=())
+    found = assign_all(RACKS, usage=[], requests=[PlacementRequest("main")], levels=())
     assert str(found["main"]).startswith("levels: none given")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from netns.errors import JobError
 from netns.inventory.nodes import HOSTNAME_LABEL, layer_label
 from netns.placement.job import Job, read_job
-from netns.placement.model import Affinity, Expression, Request, Slice, Term, Toleration
+from netns.placement.model import Affinity, Expression, PlacementRequest, Slice, Term, Toleration
 
 SMALL = "name: a\nranks: 4\ncommand: [x]\n"
 FULL = """
@@ -43,7 +43,7 @@ def test_read_job__everything(file: Path) -> None:
     job = read(file, FULL)
     assert job.command == ("python3", "ring.py", "--verify")
     assert job.requests() == (
-        Request(
+        PlacementRequest(
             name="allreduce",
             count=8,
             requests={"cpu": 500, "memory": 2**30, "nvidia.com/gpu": 1},

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nitro_emu.card.config import CardConfig
-from nitro_emu.card.control_calls import Calls
+from nitro_emu.card.control_calls import ControlCalls
 from nitro_emu.card.control_gate import (
     MAX_BUCKETS,
     MAX_MAP_BYTES,
@@ -22,9 +22,9 @@ from nitro_emu.card.control_gate import (
     RATES,
     TCP_RATE,
     Caller,
+    CallError,
     Gate,
-    RefusedRequestError,
-    RequestError,
+    RefusedCallError,
     request_untrusted,
 )
 from nitro_emu.errors import NitroError, TrustError
@@ -63,7 +63,7 @@ class Bench:
         self.clock = Clock()
         self.card = card or FakeCard(config_in(directory))
         self.gate = Gate(audit=self.audit, alarms=self.alarms, clock=self.clock)
-        self.calls = Calls(self.card, log=LogRing(), audit=self.audit, image="ab" * 48).answers
+        self.calls = ControlCalls(self.card, log=LogRing(), audit=self.audit, image="ab" * 48).answers
 
     async def ask(self, caller: Caller, line: bytes) -> dict[str, Any]:
         return await self.gate.answer(caller, line, calls=self.calls)
@@ -97,7 +97,7 @@ async def test_policy_decides_and_everything_is_recorded(bench: Bench, caller: C
         assert not bench.alarms.counts
     else:
         with pytest.raises(
-            RefusedRequestError, match=f"may not ask for {call}, only for .*; ask as root, or as the card's user"
+            RefusedCallError, match=f"may not ask for {call}, only for .*; ask as root, or as the card's user"
         ):
             await bench.call(caller, call, **arguments)
         assert bench.alarms.counts == {"control": 1}
@@ -160,13 +160,13 @@ async def test_audit_tells_the_head(bench: Bench) -> None:
 async def test_malformed_arguments_change_nothing_and_are_recorded(
     bench: Bench, request_: dict[str, Any], error: str
 ) -> None:
-    with pytest.raises(RequestError, match=error) as caught:
+    with pytest.raises(CallError, match=error) as caught:
         await bench.ask(ROOT, json.dumps(request_).encode())
     assert len(str(caught.value)) < 300
     assert not bench.card.maps
     assert not bench.card.manifests
     (record,) = bench.records()
-    assert (record["call"], record["outcome"]) == (request_["command"], "failed: RequestError")
+    assert (record["call"], record["outcome"]) == (request_["command"], "failed: CallError")
     assert record["reason"] == str(caught.value)
 
 
@@ -208,8 +208,8 @@ async def test_each_call_that_changes_the_card_reserves_its_record(
 
 
 async def test_card_without_an_audit_log_says_how_to_get_one(bench: Bench) -> None:
-    calls = Calls(bench.card, log=LogRing(), audit=None, image="").answers
-    with pytest.raises(RequestError, match="this card keeps no audit log; set audit_log in its settings"):
+    calls = ControlCalls(bench.card, log=LogRing(), audit=None, image="").answers
+    with pytest.raises(CallError, match="this card keeps no audit log; set audit_log in its settings"):
         await calls["audit"]({})
     assert "audit_log" in CardConfig.model_fields
 
@@ -232,9 +232,9 @@ async def test_who_asks_too_often_is_told_so_and_others_are_served(bench: Bench,
         for _ in range(count):
             try:
                 await bench.call(caller, "no such call")
-            except RequestError:
+            except CallError:
                 done += 1
-            except RefusedRequestError as error:
+            except RefusedCallError as error:
                 assert str(error).endswith(f"asks more often than {per_s:g} times a second; wait")  # noqa: PT017
         return done
 
@@ -256,7 +256,7 @@ async def test_hosts_together_have_one_rate_that_binds_neither_the_control_plane
             stranger = Caller(principal=Principal.CONTROL_PLANE, host=f"10.1.{number // 250}.{number % 250}")
             try:
                 await bench.call(stranger, "map", document=base64.b64encode(b"forged").decode())
-            except RefusedRequestError as error:
+            except RefusedCallError as error:
                 assert str(error) == f"all hosts together ask more often than {per_s:g} times a second; wait"  # noqa: PT017
             except TrustError:
                 done += 1
@@ -352,5 +352,5 @@ def test_big_request_is_a_map_of_the_usual_form_or_none() -> None:
         "[" * (MAX_REQUEST_BYTES + 1),
         " " * (MAX_REQUEST_BYTES + 1) + "{}",
     ):
-        with pytest.raises(RequestError, match="a request has at most 65536 bytes, unless it is a map"):
+        with pytest.raises(CallError, match="a request has at most 65536 bytes, unless it is a map"):
             request_untrusted(line.encode())

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nitro_emu.card.metrics import Stats, handler, metrics_text
 from nitro_emu.counters import AllowanceCounters, DeviceCounters, PortCounters
-from nitro_emu.ebs.request import Command
+from nitro_emu.ebs.request import BlockOperation
 from nitro_emu.ebs.statistics import Statistics
 
 
@@ -86,7 +86,7 @@ def test_every_counter_of_an_interface_is_there() -> None:
 def volume_stats() -> Stats:
     """Of a virtual function of kind ebs."""
     statistics = Statistics()
-    statistics.by_command[Command.WRITE].operations = 19
+    statistics.by_command[BlockOperation.WRITE].operations = 19
     return {
         "clients": 20,
         "exceeded_us": {"performance_exceeded_iops": 21_000_000, "performance_exceeded_tp": 0},

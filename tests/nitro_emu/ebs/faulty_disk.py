@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from nitro_emu.ebs.server.disk import File, OsDisk
+from nitro_emu.ebs.server.disk import DiskFile, OsDisk
 from tests.nitro_emu.ebs.virtual_disk import SECTOR_BYTES
 
 FAILS_SYNC, LIES = "fails-sync", "lies"
@@ -23,7 +23,7 @@ FAILS_SYNC, LIES = "fails-sync", "lies"
 class FaultyFile:
     """A file of the operating system, with its unsynchronised writes before it."""
 
-    def __init__(self, file: File, disk: FaultyDisk) -> None:
+    def __init__(self, file: DiskFile, disk: FaultyDisk) -> None:
         self._file = file
         self._disk = disk
         self._unsynced: list[tuple[int, bytes]] = []  # in their order

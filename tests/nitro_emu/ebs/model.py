@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 
-from nitro_emu.ebs.device import BLOCK_BYTES, Extent
+from nitro_emu.ebs.device import BLOCK_BYTES, BlockExtent
 from nitro_emu.ebs.errors import DeviceError
 from nitro_emu.ebs.memory import MemoryDevice
 
@@ -47,7 +47,7 @@ class CheckedDevice(MemoryDevice):
         self._called("trim", offset, length_bytes)
         await super().trim(offset, length_bytes=length_bytes)
 
-    async def extents(self, offset: int, *, length_bytes: int) -> list[Extent]:
+    async def extents(self, offset: int, *, length_bytes: int) -> list[BlockExtent]:
         self._called("extents", offset, length_bytes)
         return await super().extents(offset, length_bytes=length_bytes)
 

@@ -21,10 +21,10 @@ from random import Random
 
 from netns.base.output import emit
 from nitro_emu.ebs.server import replica
-from nitro_emu.ebs.server.entries import Kind
+from nitro_emu.ebs.server.entries import BlockKind
 from nitro_emu.ebs.server.service import ServerConfig, serve
 from nitro_emu.ebs.server.store import StoreError
-from nitro_emu.ebs.server.wal import Record
+from nitro_emu.ebs.server.wal import WalRecord
 from srd import Psk
 from tests.nitro_emu.ebs.faulty_disk import FaultyDisk
 
@@ -62,9 +62,9 @@ LATE_S = 0.1
 late = set[asyncio.Future[None]]()
 
 
-async def _write_early(self: replica._GroupCommit, record: Record, data: memoryview) -> None:
+async def _write_early(self: replica._GroupCommit, record: WalRecord, data: memoryview) -> None:
     """Return at once, and do a write later: log and store are sound, and a server that is killed loses it."""
-    if record.forces_before or record.kind is Kind.ABSENT:
+    if record.forces_before or record.kind is BlockKind.ABSENT:
         await WRITE(self, record, data)
         return
     work = asyncio.ensure_future(_write_late(self, record, memoryview(bytes(data))))
@@ -72,7 +72,7 @@ async def _write_early(self: replica._GroupCommit, record: Record, data: memoryv
     work.add_done_callback(late.discard)
 
 
-async def _write_late(commit: replica._GroupCommit, record: Record, data: memoryview) -> None:
+async def _write_late(commit: replica._GroupCommit, record: WalRecord, data: memoryview) -> None:
     await asyncio.sleep(LATE_S)
     with suppress(StoreError):  # the next command says it
         await WRITE(commit, record, data)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nitro_emu.ebs import attachment as attachment_module
-from nitro_emu.ebs.attachment import Attachment, Settings, ask, claimed
+from nitro_emu.ebs.attachment import Attachment, AttachmentSettings, ask, claimed
 from nitro_emu.ebs.device import BlockDevice
 from nitro_emu.ebs.errors import DeviceError, VolumeError
 from tests.nitro_emu.ebs.model import CheckedDevice, disk_full
@@ -23,7 +23,7 @@ SIZE = 1 << 20
 
 
 @asynccontextmanager
-async def opened(settings: Settings, *, device: BlockDevice) -> AsyncIterator[Attachment]:
+async def opened(settings: AttachmentSettings, *, device: BlockDevice) -> AsyncIterator[Attachment]:
     with claimed(settings) as control:
         async with Attachment.open(settings, control=control, device=device) as attachment:
             yield attachment
@@ -42,7 +42,7 @@ def left_in(directory: Path) -> list[Path]:
     "line", [b"\n", b"[]\n", b'{"command": "fly"}\n', b"{" * 5000 + b"\n", b"\xff\n", b"x" * 9000, b"[" * 900 + b"\n"]
 )
 async def test_what_is_no_command_ends_its_own_connection(tmp_path: Path, line: bytes) -> None:
-    async with opened(Settings(name="vol-1", run_dir=tmp_path), device=CheckedDevice(SIZE)) as attachment:
+    async with opened(AttachmentSettings(name="vol-1", run_dir=tmp_path), device=CheckedDevice(SIZE)) as attachment:
         reader, writer = await asyncio.open_unix_connection(attachment.settings.control)
         writer.write(line)
         writer.write_eof()
@@ -58,7 +58,7 @@ async def test_what_is_no_command_ends_its_own_connection(tmp_path: Path, line: 
 
 async def test_a_client_that_says_nothing_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attachment_module, "ANSWER_S", 0.0)
-    async with opened(Settings(name="vol-1", run_dir=tmp_path), device=CheckedDevice(SIZE)) as attachment:
+    async with opened(AttachmentSettings(name="vol-1", run_dir=tmp_path), device=CheckedDevice(SIZE)) as attachment:
         reader, writer = await asyncio.open_unix_connection(attachment.settings.control)
         assert await reader.read() == b""
         writer.close()
@@ -66,7 +66,7 @@ async def test_a_client_that_says_nothing_is_ended(tmp_path: Path, monkeypatch: 
 
 async def test_detaching_waits_for_writes_and_flushes_them(tmp_path: Path) -> None:
     device = CheckedDevice(SIZE)
-    async with opened(Settings(name="vol-1", run_dir=tmp_path), device=device) as attachment:
+    async with opened(AttachmentSettings(name="vol-1", run_dir=tmp_path), device=device) as attachment:
         client = await Client.attached(tmp_path / "vol-1.sock")
         device.gate.clear()
         client.send(WRITE, data=b"kept")
@@ -84,7 +84,7 @@ async def test_detaching_waits_for_writes_and_flushes_them(tmp_path: Path) -> No
 
 async def test_who_detaches_hears_that_the_last_flush_has_failed(tmp_path: Path) -> None:
     device = CheckedDevice(SIZE)
-    attached = opened(Settings(name="vol-1", run_dir=tmp_path), device=device)
+    attached = opened(AttachmentSettings(name="vol-1", run_dir=tmp_path), device=device)
     attachment = await attached.__aenter__()
     detaching = asyncio.ensure_future(asked(tmp_path, "detach"))
     await attachment.detached.wait()
@@ -97,7 +97,7 @@ async def test_who_detaches_hears_that_the_last_flush_has_failed(tmp_path: Path)
 
 
 async def test_a_volume_is_attached_once(tmp_path: Path) -> None:
-    settings = Settings(name="vol-1", run_dir=tmp_path)
+    settings = AttachmentSettings(name="vol-1", run_dir=tmp_path)
     async with opened(settings, device=CheckedDevice(SIZE)):
         holder = f"volume vol-1 is attached already, by process {os.getpid()}, which listens at"
         with pytest.raises(VolumeError, match=holder), claimed(settings):
@@ -108,5 +108,5 @@ async def test_a_volume_is_attached_once(tmp_path: Path) -> None:
 async def test_a_run_directory_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(VolumeError, match=r"cannot listen: .*; give another --run-dir"):
-        async with opened(Settings(name="vol-1", run_dir=tmp_path / "file"), device=CheckedDevice(SIZE)):
+        async with opened(AttachmentSettings(name="vol-1", run_dir=tmp_path / "file"), device=CheckedDevice(SIZE)):
             pass

@@ -12,21 +12,22 @@ from hypothesis import strategies as st
 
 from nitro_emu.ebs.capsule import (
     COMMAND_BYTES,
+    CapsuleCommand,
     CapsuleError,
-    Command,
-    Opcode,
-    Outcome,
-    Reply,
+    CapsuleOpcode,
+    CapsuleOutcome,
+    CapsuleReply,
     command_untrusted,
     reply_untrusted,
 )
-from nitro_emu.ebs.server.entries import Kind
+from nitro_emu.ebs.server.entries import BlockKind
 
-COMMAND = Command(
-    opcode=Opcode.WRITE, volume=2, epoch=3, owner=4, version=5, kind=Kind.DATA, offset=4096, length=8192, key=6
+COMMAND = CapsuleCommand(
+    opcode=CapsuleOpcode.WRITE, volume=2, epoch=3, owner=4, version=5, kind=BlockKind.DATA,
+    offset=4096, length=8192, key=6,
 )  # fmt: skip
 DATA = bytes(8192)
-REPLY = Reply(outcome=Outcome.BUSY, epoch=2, owner=3, mark=4, value=5)
+REPLY = CapsuleReply(outcome=CapsuleOutcome.BUSY, epoch=2, owner=3, mark=4, value=5)
 
 
 def test_what_is_sent_arrives() -> None:
@@ -39,7 +40,7 @@ def test_a_write_has_its_data_and_other_commands_none() -> None:
     for data in (b"", DATA[1:], DATA + b"\0"):
         with pytest.raises(CapsuleError, match=f"WRITE of 8192 with {len(data)} bytes of data"):
             command_untrusted(COMMAND.encode() + data)
-    read = replace(COMMAND, opcode=Opcode.READ).encode()
+    read = replace(COMMAND, opcode=CapsuleOpcode.READ).encode()
     assert command_untrusted(read).data_bytes == 0
     with pytest.raises(CapsuleError, match="READ of 8192 with 8192 bytes of data"):
         command_untrusted(read + DATA)
@@ -74,13 +75,13 @@ def test_a_changed_byte_is_another_command_or_none(at: int, value: int) -> None:
         ({"length": 0}, "WRITE of 0 at 4096"),
         ({"length": 2 << 20}, "WRITE of 2097152 at 4096"),
         ({"offset": 1}, "WRITE of 8192 at 1"),
-        ({"kind": Kind.ZERO}, "WRITE of ZERO"),
-        ({"opcode": Opcode.ZERO}, "ZERO of DATA"),
+        ({"kind": BlockKind.ZERO}, "WRITE of ZERO"),
+        ({"opcode": CapsuleOpcode.ZERO}, "ZERO of DATA"),
         ({"version": 4 << 40}, "WRITE of DATA, version 0x40000000000"),
         ({"epoch": 1 << 24}, "epoch 16777216; 16777215 is the last one"),
     ],
 )
 def test_what_no_writer_asks(fields: dict[str, Any], reason: str) -> None:
-    wrong = Command(**{name: fields.get(name, getattr(COMMAND, name)) for name in COMMAND.__slots__})
+    wrong = CapsuleCommand(**{name: fields.get(name, getattr(COMMAND, name)) for name in COMMAND.__slots__})
     with pytest.raises(CapsuleError, match=reason):
         command_untrusted(wrong.encode())

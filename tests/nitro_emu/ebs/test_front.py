@@ -12,14 +12,22 @@ from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import DeviceError
 from nitro_emu.ebs.front import Answer, Front
 from nitro_emu.ebs.limits import Limits, Provisioned
-from nitro_emu.ebs.request import Command, Request, State
+from nitro_emu.ebs.request import BlockOperation, RequestState, VolumeRequest
 from tests.nitro_emu.ebs.model import CheckedDevice, disk_full
 
 BLOCKS = 6
 SIZE = BLOCKS * BLOCK_BYTES
 
 changes = st.tuples(
-    st.sampled_from([Command.WRITE, Command.TRIM, Command.WRITE_ZEROES, Command.READ, Command.EXTENTS]),
+    st.sampled_from(
+        [
+            BlockOperation.WRITE,
+            BlockOperation.TRIM,
+            BlockOperation.WRITE_ZEROES,
+            BlockOperation.READ,
+            BlockOperation.EXTENTS,
+        ]
+    ),
     st.integers(0, SIZE - 1),
     st.integers(0, 3 * BLOCK_BYTES),
     st.integers(1, 255),
@@ -32,35 +40,35 @@ def front_of(device: CheckedDevice) -> Front:
 
 
 async def write(front: Front, offset: int, data: bytes, *, fua: bool = False) -> Answer:
-    request = Request(command=Command.WRITE, offset=offset, length_bytes=len(data), fua=fua)
+    request = VolumeRequest(command=BlockOperation.WRITE, offset=offset, length_bytes=len(data), fua=fua)
     return await front.carry_out(request, data=memoryview(data))
 
 
 async def read(front: Front, offset: int, length_bytes: int) -> bytes:
-    answer = await front.carry_out(Request(command=Command.READ, offset=offset, length_bytes=length_bytes))
+    answer = await front.carry_out(VolumeRequest(command=BlockOperation.READ, offset=offset, length_bytes=length_bytes))
     assert isinstance(answer, memoryview)
     return bytes(answer)
 
 
 @given(st.lists(changes, max_size=12))
 async def test_one_after_the_other_it_is_a_bytearray(
-    steps: list[tuple[Command, int, int, int, bool]],
+    steps: list[tuple[BlockOperation, int, int, int, bool]],
 ) -> None:
     device = CheckedDevice(SIZE)
     front, model = front_of(device), bytearray(SIZE)
     for command, offset, wanted, fill, flag in steps:
         length = min(wanted, SIZE - offset)
         end = offset + length
-        request = Request(command=command, offset=offset, length_bytes=length, fua=flag, may_trim=flag)
+        request = VolumeRequest(command=command, offset=offset, length_bytes=length, fua=flag, may_trim=flag)
         answer = await front.carry_out(request, data=memoryview(bytes([fill]) * length))
-        if command is Command.WRITE:
+        if command is BlockOperation.WRITE:
             model[offset:end] = bytes([fill]) * length
-        elif command is Command.WRITE_ZEROES:
+        elif command is BlockOperation.WRITE_ZEROES:
             model[offset:end] = bytes(length)
-        elif command is Command.TRIM:
+        elif command is BlockOperation.TRIM:
             begin, until = -(-offset // BLOCK_BYTES) * BLOCK_BYTES, end // BLOCK_BYTES * BLOCK_BYTES
             model[begin:until] = bytes(max(until - begin, 0))
-        elif command is Command.READ:
+        elif command is BlockOperation.READ:
             assert isinstance(answer, memoryview)
             assert answer == model[offset:end]
         else:
@@ -124,9 +132,9 @@ async def test_fua_reaches_the_device_and_a_trim_with_it_is_flushed() -> None:
     front = front_of(device)
     await write(front, 10, b"x", fua=True)
     assert device.calls[-1] == ("write fua", 0, BLOCK_BYTES)
-    await front.carry_out(Request(command=Command.TRIM, offset=0, length_bytes=SIZE, fua=True))
+    await front.carry_out(VolumeRequest(command=BlockOperation.TRIM, offset=0, length_bytes=SIZE, fua=True))
     assert device.flushes == 1
-    await front.carry_out(Request(command=Command.FLUSH))
+    await front.carry_out(VolumeRequest(command=BlockOperation.FLUSH))
     assert device.flushes == 2
 
 
@@ -134,12 +142,12 @@ async def test_what_fails_is_counted_and_the_next_request_goes_on() -> None:
     device = CheckedDevice(SIZE)
     front = front_of(device)
     device.error = disk_full()
-    request = Request(command=Command.WRITE, offset=0, length_bytes=4)
+    request = VolumeRequest(command=BlockOperation.WRITE, offset=0, length_bytes=4)
     with pytest.raises(DeviceError, match="disks are full"):
         await front.carry_out(request, data=memoryview(b"lost"))
-    assert request.state is State.FAILED
+    assert request.state is RequestState.FAILED
     device.error = None
     await write(front, 0, b"kept")
-    done = front.statistics.by_command[Command.WRITE]
+    done = front.statistics.by_command[BlockOperation.WRITE]
     assert (done.operations, done.errors, done.bytes, done.latency.count) == (1, 1, 4, 1)
     assert front.statistics.queue_length == 0

@@ -40,7 +40,7 @@ def test_writes_go_on() -> None:
         random, awake, loop = Random(1), asyncio.Event(), asyncio.get_running_loop()
         awake.set()
         servers = [Server(number, blocks=1, random=random) for number in range(3)]
-        links: list[link.Link] = [Link(server, random, writer=awake) for server in servers]
+        links: list[link.ServerLink] = [Link(server, random, writer=awake) for server in servers]
         volume = ReplicatedVolume("v", volume=VOLUME, size_bytes=BLOCK_BYTES, links=links, memory=LittleMemory())
         longest_s = 0.0
         async with volume:

@@ -6,19 +6,19 @@ import errno
 
 import pytest
 
-from nitro_emu.ebs.device import BLOCK_BYTES, Extent
+from nitro_emu.ebs.device import BLOCK_BYTES, BlockExtent
 from nitro_emu.ebs.errors import DeviceError
 from nitro_emu.ebs.memory import MemoryDevice
 
 BLOCKS = 8
 
 
-def hole(blocks: int) -> Extent:
-    return Extent(blocks * BLOCK_BYTES, hole=True, zero=True)
+def hole(blocks: int) -> BlockExtent:
+    return BlockExtent(blocks * BLOCK_BYTES, hole=True, zero=True)
 
 
-def data(blocks: int) -> Extent:
-    return Extent(blocks * BLOCK_BYTES, hole=False, zero=False)
+def data(blocks: int) -> BlockExtent:
+    return BlockExtent(blocks * BLOCK_BYTES, hole=False, zero=False)
 
 
 async def all_of(device: MemoryDevice) -> bytes:
@@ -39,7 +39,7 @@ async def test_what_is_written_is_read_and_what_is_trimmed_is_zero() -> None:
 
 
 @pytest.mark.parametrize(("may_trim", "kind"), [(True, hole(BLOCKS)), (False, data(BLOCKS))])
-async def test_zeroes_are_allocated_unless_they_may_be_trimmed(may_trim: bool, kind: Extent) -> None:  # noqa: FBT001
+async def test_zeroes_are_allocated_unless_they_may_be_trimmed(may_trim: bool, kind: BlockExtent) -> None:  # noqa: FBT001
     device = MemoryDevice(BLOCKS * BLOCK_BYTES)
     await device.write(0, data=memoryview(b"x" * device.size_bytes), fua=False)
     await device.write_zeroes(0, length_bytes=device.size_bytes, fua=False, may_trim=may_trim)

@@ -7,19 +7,19 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from netns.base.metrics import exposition
-from nitro_emu.ebs.attachment import Attachment, Settings, claimed
+from nitro_emu.ebs.attachment import Attachment, AttachmentSettings, claimed
 from nitro_emu.ebs.memory import MemoryDevice
 from nitro_emu.ebs.metrics import VolumeCollector
-from nitro_emu.ebs.request import Command
+from nitro_emu.ebs.request import BlockOperation
 from nitro_emu.ebs.statistics import BOUNDS_US
 
 
 async def test_counters_and_histograms(tmp_path: Path) -> None:
-    settings = Settings(name="vol-1", run_dir=tmp_path)
+    settings = AttachmentSettings(name="vol-1", run_dir=tmp_path)
     device = MemoryDevice(1 << 20)
     with claimed(settings) as control:
         async with Attachment.open(settings, control=control, device=device) as attachment:
-            done = attachment.front.statistics.by_command[Command.READ]
+            done = attachment.front.statistics.by_command[BlockOperation.READ]
             for us in (20, 20, 100, 1e9):
                 done.operations += 1
                 done.bytes += 4096

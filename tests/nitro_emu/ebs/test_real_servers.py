@@ -10,12 +10,12 @@ from random import Random
 import pytest
 
 from nitro_emu.ebs import remote, replicas
-from nitro_emu.ebs.capsule import Opcode
+from nitro_emu.ebs.capsule import CapsuleOpcode
 from nitro_emu.ebs.catalog import Volume
-from nitro_emu.ebs.device import BLOCK_BYTES, Extent
+from nitro_emu.ebs.device import BLOCK_BYTES, BlockExtent
 from nitro_emu.ebs.errors import DeviceError, VolumeError
 from nitro_emu.ebs.replicas import ReplicatedVolume
-from nitro_emu.ebs.server.entries import Kind
+from nitro_emu.ebs.server.entries import BlockKind
 from tests.nitro_emu.ebs.server_processes import ServerProcess, security, volume_on
 from tests.patience import PATIENCE_S
 
@@ -123,7 +123,7 @@ async def test_a_server_that_stops_delays_nobody(servers: list[ServerProcess]) -
 async def test_zeroes_and_extents(servers: list[ServerProcess]) -> None:
     await create(3, servers)
     async with attached(3, servers) as volume:
-        assert await volume.extents(0, length_bytes=SIZE_BYTES) == [Extent(4 << 20, hole=True, zero=True)]
+        assert await volume.extents(0, length_bytes=SIZE_BYTES) == [BlockExtent(4 << 20, hole=True, zero=True)]
         await volume.write(0, data=memoryview(b"x" * (8 * BLOCK_BYTES)), fua=True)
         await volume.trim(BLOCK_BYTES, length_bytes=2 * BLOCK_BYTES)
         await volume.write_zeroes(4 * BLOCK_BYTES, length_bytes=BLOCK_BYTES, fua=False, may_trim=False)
@@ -131,11 +131,11 @@ async def test_zeroes_and_extents(servers: list[ServerProcess]) -> None:
         x, zero = b"x" * BLOCK_BYTES, bytes(BLOCK_BYTES)
         assert await read(volume, 0, length=8 * BLOCK_BYTES) == x + 2 * zero + x + zero + 3 * x
         assert await volume.extents(0, length_bytes=6 * BLOCK_BYTES) == [
-            Extent(BLOCK_BYTES, hole=False, zero=False),
-            Extent(2 * BLOCK_BYTES, hole=True, zero=True),
-            Extent(BLOCK_BYTES, hole=False, zero=False),
-            Extent(BLOCK_BYTES, hole=False, zero=True),
-            Extent(BLOCK_BYTES, hole=False, zero=False),
+            BlockExtent(BLOCK_BYTES, hole=False, zero=False),
+            BlockExtent(2 * BLOCK_BYTES, hole=True, zero=True),
+            BlockExtent(BLOCK_BYTES, hole=False, zero=False),
+            BlockExtent(BLOCK_BYTES, hole=False, zero=True),
+            BlockExtent(BLOCK_BYTES, hole=False, zero=False),
         ]
         with pytest.raises(DeviceError, match="4096 bytes at 8388608 are no blocks of 8388608 bytes"):
             await read(volume, SIZE_BYTES, length=BLOCK_BYTES)
@@ -147,8 +147,10 @@ async def test_what_absent_blocks_had_is_asked_for_over_a_real_link(servers: lis
         await volume.write(0, data=memoryview(b"x" * BLOCK_BYTES), fua=False)
         await volume.wait_whole()
         for number in range(len(servers)):
-            held = await volume._replicas.entries(number, epoch=volume.epoch, first=0, count=2, opcode=Opcode.HELD)
-            assert held.kind.tolist() == [Kind.DATA, Kind.HOLE]
+            held = await volume._replicas.entries(
+                number, epoch=volume.epoch, first=0, count=2, opcode=CapsuleOpcode.HELD
+            )
+            assert held.kind.tolist() == [BlockKind.DATA, BlockKind.HOLE]
 
 
 async def test_a_second_writer_waits_for_the_first(servers: list[ServerProcess]) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from nitro_emu.ebs import view
-from nitro_emu.ebs.capsule import Command
+from nitro_emu.ebs.capsule import CapsuleCommand
 from nitro_emu.ebs.server import wal
 from nitro_emu.ebs.server.replica import Replica
-from nitro_emu.ebs.server.store import AbsentError, Store
+from nitro_emu.ebs.server.store import AbsentError, BlockStore
 from tests.nitro_emu.ebs.histories import History
 from tests.nitro_emu.ebs.server.power_loss import (
     lose_power_after_a_checkpoint,
@@ -49,7 +49,7 @@ def test_a_skipped_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 class AnyEpoch(Replica):
     """Takes commands of writers that are over."""
 
-    def _is_of_writer(self, _: Command) -> bool:
+    def _is_of_writer(self, _: CapsuleCommand) -> bool:
         return True
 
 
@@ -64,9 +64,11 @@ def test_a_stale_epoch(away: int) -> None:
 def test_a_file_that_a_checkpoint_leaves_out(
     monkeypatch: pytest.MonkeyPatch, left_out: int, lose_power: Callable[[], None]
 ) -> None:
-    to_checkpoint = Store.to_checkpoint
+    to_checkpoint = BlockStore.to_checkpoint
     monkeypatch.setattr(
-        Store, "to_checkpoint", lambda self: [each for at, each in enumerate(to_checkpoint(self)) if at != left_out]
+        BlockStore,
+        "to_checkpoint",
+        lambda self: [each for at, each in enumerate(to_checkpoint(self)) if at != left_out],
     )
     with pytest.raises((AssertionError, AbsentError)):
         lose_power()
@@ -105,7 +107,7 @@ def test_what_no_majority_has_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_absent_does_not_keep_what_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Store, "_keep", always(None))
+    monkeypatch.setattr(BlockStore, "_keep", always(None))
     found_by_losses(first=5)
 
 

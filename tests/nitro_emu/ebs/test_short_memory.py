@@ -51,7 +51,7 @@ def test_reads_end_when_servers_answer_late() -> None:
         random, awake, memory = Random(1), asyncio.Event(), CountedMemory()
         awake.set()
         servers = [Server(number, blocks=1, random=random) for number in range(3)]
-        links: list[link.Link] = [Link(server, random, writer=awake) for server in servers]
+        links: list[link.ServerLink] = [Link(server, random, writer=awake) for server in servers]
         volume = ReplicatedVolume("v", volume=VOLUME, size_bytes=BLOCK_BYTES, links=links, memory=memory)
         async with volume:
             await volume.write(0, data=memoryview(content(1)), fua=False)

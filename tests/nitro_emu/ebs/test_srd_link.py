@@ -10,20 +10,20 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from netns.base.tasks import Tasks
-from nitro_emu.ebs.capsule import COMMAND_BYTES, Command, Opcode, Outcome, Reply
+from nitro_emu.ebs.capsule import COMMAND_BYTES, CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.link import LinkError, call
 from nitro_emu.ebs.link_memory import LinkMemory
-from nitro_emu.ebs.server.connection import SLOTS, SLOTS_OF_A_WRITER, Connection, ServerMemory
-from nitro_emu.ebs.server.entries import Kind
+from nitro_emu.ebs.server.connection import SLOTS, SLOTS_OF_A_WRITER, ServerMemory, WriterConnection
+from nitro_emu.ebs.server.entries import BlockKind
 from nitro_emu.ebs.server.replica import Transfer
 from nitro_emu.ebs.srd_link import SrdLink
 from srd import Endpoint, Peer, RequestError
 from tests.patience import PATIENCE_S, until
 from tests.srd.loopback import PLAIN, content, endpoints
 
-Replier = Callable[[Command, Transfer], Awaitable[Reply | None]]
-READ = Command(opcode=Opcode.READ, volume=1, length=BLOCK_BYTES)
+Replier = Callable[[CapsuleCommand, Transfer], Awaitable[CapsuleReply | None]]
+READ = CapsuleCommand(opcode=CapsuleOpcode.READ, volume=1, length=BLOCK_BYTES)
 
 
 @dataclass
@@ -58,7 +58,7 @@ async def served(reply: Replier) -> AsyncIterator[Two]:
         async def accept() -> None:
             async for peer in server:
                 two.peers.append(peer)
-                Connection(peer, memory=two.server_memory, tasks=tasks, reply=reply)
+                WriterConnection(peer, memory=two.server_memory, tasks=tasks, reply=reply)
 
         accepting = asyncio.ensure_future(accept())
         yield two
@@ -73,14 +73,16 @@ async def served(reply: Replier) -> AsyncIterator[Two]:
 @pytest.mark.parametrize("length", [BLOCK_BYTES, 64 << 10, 1 << 20])
 async def test_the_data_of_a_write_comes_with_its_command(length: int) -> None:
     """The same memory is sent over two links at the same time."""
-    data, found = content(length, seed=length), list[tuple[Command, bytes]]()
+    data, found = content(length, seed=length), list[tuple[CapsuleCommand, bytes]]()
 
-    async def reply(command: Command, transfer: Transfer) -> Reply:
+    async def reply(command: CapsuleCommand, transfer: Transfer) -> CapsuleReply:
         found.append((command, bytes(transfer.data)))
-        return Reply(outcome=Outcome.OK, value=len(found))
+        return CapsuleReply(outcome=CapsuleOutcome.OK, value=len(found))
 
     async with served(reply) as two:
-        command = Command(opcode=Opcode.WRITE, volume=1, version=5, kind=Kind.DATA, offset=BLOCK_BYTES, length=length)
+        command = CapsuleCommand(
+            opcode=CapsuleOpcode.WRITE, volume=1, version=5, kind=BlockKind.DATA, offset=BLOCK_BYTES, length=length
+        )
         buffer = await two.memory.take(length)
         buffer.view[:length] = data
         async with asyncio.timeout(PATIENCE_S):
@@ -94,11 +96,11 @@ async def test_so_many_commands_of_a_writer_are_done_at_a_time_in_their_order() 
     """Each gets its own answer, and no slot stays in use."""
     begun, may_end = list[int](), asyncio.Event()
 
-    async def reply(command: Command, transfer: Transfer) -> Reply | None:
+    async def reply(command: CapsuleCommand, transfer: Transfer) -> CapsuleReply | None:
         begun.append(command.offset)
         await may_end.wait()
         if command.offset % 3 == 0:
-            return Reply(outcome=Outcome.ABSENT, value=command.offset)
+            return CapsuleReply(outcome=CapsuleOutcome.ABSENT, value=command.offset)
         transfer.memory[:8] = command.offset.to_bytes(8)
         transfer.push(command.length)
         return None
@@ -107,7 +109,11 @@ async def test_so_many_commands_of_a_writer_are_done_at_a_time_in_their_order() 
         link, offsets = two.link(), [number * BLOCK_BYTES for number in range(3 * SLOTS_OF_A_WRITER)]
         buffers = [await two.memory.take(BLOCK_BYTES) for _ in offsets]
         calls = [
-            call(link, Command(opcode=Opcode.READ, volume=1, offset=offset, length=BLOCK_BYTES), buffer=buffer)
+            call(
+                link,
+                CapsuleCommand(opcode=CapsuleOpcode.READ, volume=1, offset=offset, length=BLOCK_BYTES),
+                buffer=buffer,
+            )
             for offset, buffer in zip(offsets, buffers, strict=True)
         ]
         await until(lambda: len(begun) >= SLOTS_OF_A_WRITER)
@@ -118,9 +124,9 @@ async def test_so_many_commands_of_a_writer_are_done_at_a_time_in_their_order() 
         assert begun == offsets
         for offset, buffer, answer in zip(offsets, buffers, replies, strict=True):
             if offset % 3 == 0:
-                assert (answer.outcome, answer.value) == (Outcome.ABSENT, offset)
+                assert (answer.outcome, answer.value) == (CapsuleOutcome.ABSENT, offset)
             else:
-                assert (answer.outcome, bytes(buffer.view[:8])) == (Outcome.OK, offset.to_bytes(8))
+                assert (answer.outcome, bytes(buffer.view[:8])) == (CapsuleOutcome.OK, offset.to_bytes(8))
         await two.all_slots()
 
 
@@ -136,28 +142,28 @@ async def test_so_many_commands_of_a_writer_are_done_at_a_time_in_their_order() 
 async def test_who_sends_no_command_is_ended_and_nobody_else(
     message: bytes, immediate: int | None, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def reply(_: Command, __: Transfer) -> Reply:
-        return Reply(outcome=Outcome.OK)
+    async def reply(_: CapsuleCommand, __: Transfer) -> CapsuleReply:
+        return CapsuleReply(outcome=CapsuleOutcome.OK)
 
     async with served(reply) as two:
         link = two.link()
         async with asyncio.timeout(PATIENCE_S):
-            assert (await call(link, READ)).outcome is Outcome.OK
+            assert (await call(link, READ)).outcome is CapsuleOutcome.OK
             wrong = await two.writer.connect(*two.server.address)
             with suppress(RequestError):  # it may have ended before the message was acknowledged
                 await wrong.send(message, immediate=immediate)
             await wrong.wait_ended()
             assert reason in caplog.text
-            assert (await call(link, READ)).outcome is Outcome.OK
+            assert (await call(link, READ)).outcome is CapsuleOutcome.OK
 
 
 async def test_what_was_asked_of_a_peer_that_has_ended_fails_and_the_next_call_connects_again() -> None:
-    begun, may_end = list[Command](), asyncio.Event()
+    begun, may_end = list[CapsuleCommand](), asyncio.Event()
 
-    async def reply(command: Command, _: Transfer) -> Reply:
+    async def reply(command: CapsuleCommand, _: Transfer) -> CapsuleReply:
         begun.append(command)
         await may_end.wait()
-        return Reply(outcome=Outcome.OK)
+        return CapsuleReply(outcome=CapsuleOutcome.OK)
 
     async with served(reply) as two:
         link = two.link()
@@ -168,7 +174,7 @@ async def test_what_was_asked_of_a_peer_that_has_ended_fails_and_the_next_call_c
             with pytest.raises(LinkError, match="has ended"):
                 await pending
             may_end.set()
-            assert (await call(link, READ)).outcome is Outcome.OK
+            assert (await call(link, READ)).outcome is CapsuleOutcome.OK
         assert len(two.peers) == 2
         await two.all_slots()
 
@@ -177,21 +183,23 @@ async def test_a_call_that_was_cancelled_is_not_sent_any_more() -> None:
     """Its memory may then be used for something else: what has arrived of it is no command."""
     begun = list[tuple[int, bool]]()
 
-    async def reply(command: Command, transfer: Transfer) -> Reply:
+    async def reply(command: CapsuleCommand, transfer: Transfer) -> CapsuleReply:
         begun.append((command.version, bytes(transfer.data) == bytes([command.version]) * command.length))
-        return Reply(outcome=Outcome.OK)
+        return CapsuleReply(outcome=CapsuleOutcome.OK)
 
     async with served(reply) as two:
         link, length = two.link(), 1 << 20
         buffer = await two.memory.take(length)
         async with asyncio.timeout(PATIENCE_S):
-            await call(link, Command(opcode=Opcode.STATUS, volume=1))  # it is connected
+            await call(link, CapsuleCommand(opcode=CapsuleOpcode.STATUS, volume=1))  # it is connected
             for version in range(1, 9):
-                command = Command(opcode=Opcode.WRITE, volume=1, version=version, kind=Kind.DATA, length=length)
+                command = CapsuleCommand(
+                    opcode=CapsuleOpcode.WRITE, volume=1, version=version, kind=BlockKind.DATA, length=length
+                )
                 buffer.view[:length] = bytes([version]) * length
                 pending = call(link, command, buffer=buffer)
                 if version % 2 == 0:
-                    assert (await pending).outcome is Outcome.OK
+                    assert (await pending).outcome is CapsuleOutcome.OK
                     continue
                 for _ in range(version):  # some of it is sent
                     await asyncio.sleep(0)
@@ -205,7 +213,7 @@ async def test_what_is_read_for_a_call_that_was_cancelled_lands_nowhere() -> Non
     """Its memory has another key by then, and may belong to another call."""
     begun, may_end = list[int](), asyncio.Event()
 
-    async def reply(command: Command, transfer: Transfer) -> Reply | None:
+    async def reply(command: CapsuleCommand, transfer: Transfer) -> CapsuleReply | None:
         begun.append(command.offset)
         if command.offset:
             await may_end.wait()
@@ -227,5 +235,5 @@ async def test_what_is_read_for_a_call_that_was_cancelled_lands_nowhere() -> Non
         await two.all_slots()  # the late answer has ended
         assert bytes(again.view[:BLOCK_BYTES]) == bytes(BLOCK_BYTES)
         async with asyncio.timeout(PATIENCE_S):
-            assert (await call(link, READ, buffer=again)).outcome is Outcome.OK
+            assert (await call(link, READ, buffer=again)).outcome is CapsuleOutcome.OK
         assert bytes(again.view[:BLOCK_BYTES]) == b"\xee" * BLOCK_BYTES

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from nitro_emu.ebs.server.entries import Entries, Kind, version_of
+from nitro_emu.ebs.server.entries import BlockKind, Entries, version_of
 from nitro_emu.ebs.view import Adoption, View, adoptions, decide, missing, roll_back
 
-HOLE, DATA, ZERO, ABSENT = Kind
+HOLE, DATA, ZERO, ABSENT = BlockKind
 
 
-def table(*blocks: tuple[Kind, int]) -> Entries:
+def table(*blocks: tuple[BlockKind, int]) -> Entries:
     kinds, versions = zip(*blocks, strict=True)
     return Entries(np.array(versions, np.uint64), np.zeros(len(blocks), np.uint32), np.array(kinds, np.uint32))
 

@@ -11,12 +11,19 @@ from random import Random
 from typing import Any
 
 from nitro_emu.ebs import link
-from nitro_emu.ebs.capsule import MAX_IO_BYTES, Command, Outcome, Reply, command_untrusted, reply_untrusted
+from nitro_emu.ebs.capsule import (
+    MAX_IO_BYTES,
+    CapsuleCommand,
+    CapsuleOutcome,
+    CapsuleReply,
+    command_untrusted,
+    reply_untrusted,
+)
 from nitro_emu.ebs.device import BLOCK_BYTES
-from nitro_emu.ebs.server.disk import File
+from nitro_emu.ebs.server.disk import DiskFile
 from nitro_emu.ebs.server.ledger import Ledger
 from nitro_emu.ebs.server.replica import Replica
-from nitro_emu.ebs.server.store import Store
+from nitro_emu.ebs.server.store import BlockStore
 from tests.nitro_emu.ebs.virtual_disk import VirtualDisk
 
 VOLUME = 7
@@ -101,16 +108,16 @@ class Server:
     def start(self) -> None:
         (row,) = self.ledger.volumes()
         clock = asyncio.get_running_loop().time
-        store = Store(self.disk, size_bytes=self._size_bytes, log_bytes=LOG_BYTES)
+        store = BlockStore(self.disk, size_bytes=self._size_bytes, log_bytes=LOG_BYTES)
         self.replica = self._make_replica(row, store=store, ledger=self.ledger, sync=self._sync, clock=clock)
 
-    async def _sync(self, files: Sequence[File]) -> None:
+    async def _sync(self, files: Sequence[DiskFile]) -> None:
         await asyncio.sleep(self.random.uniform(0.0001, 0.002))
         await self.is_awake.wait()
         for file in files:
             file.sync()
 
-    async def handle(self, command: Command, transfer: Transfer) -> Reply | None:
+    async def handle(self, command: CapsuleCommand, transfer: Transfer) -> CapsuleReply | None:
         """Do a command in a task of the server's. Raises LinkError if the server ends."""
         replica = self.replica
         if replica is None:
@@ -174,16 +181,16 @@ class Link:
         return not self.is_cut
 
     def begin(
-        self, command: Command, *, buffer: link.Buffer | None = None, on_end: link.OnEnd
-    ) -> asyncio.Task[Reply | link.LinkError]:
+        self, command: CapsuleCommand, *, buffer: link.Buffer | None = None, on_end: link.OnEnd
+    ) -> asyncio.Task[CapsuleReply | link.LinkError]:
         task = asyncio.ensure_future(self._call(command, buffer))
         task.add_done_callback(lambda ended: None if ended.cancelled() else on_end(ended.result()))
         return task
 
-    async def _call(self, command: Command, buffer: link.Buffer | None) -> Reply | link.LinkError:
+    async def _call(self, command: CapsuleCommand, buffer: link.Buffer | None) -> CapsuleReply | link.LinkError:
         assert buffer is None or isinstance(buffer, Buffer)
         await self._writer.wait()
-        done: asyncio.Future[Reply | link.LinkError] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[CapsuleReply | link.LinkError] = asyncio.get_running_loop().create_future()
         carrying = asyncio.ensure_future(self._carry(command, buffer, done))
         carrying.add_done_callback(lambda _: None)
         await asyncio.wait([done], timeout=self.call_s)
@@ -194,7 +201,7 @@ class Link:
         return done.result()
 
     async def _carry(
-        self, command: Command, buffer: Buffer | None, done: asyncio.Future[Reply | link.LinkError]
+        self, command: CapsuleCommand, buffer: Buffer | None, done: asyncio.Future[CapsuleReply | link.LinkError]
     ) -> None:
         data = bytes(buffer.view[: command.data_bytes]) if buffer is not None else b""
         message = command.encode() + data  # it may arrive after the call was given up
@@ -210,7 +217,9 @@ class Link:
         if not await self.pass_network() or (reply is None and not transfer.land(buffer)):
             return
         if not done.done():
-            done.set_result(Reply(outcome=Outcome.OK) if reply is None else reply_untrusted(reply.encode()))
+            done.set_result(
+                CapsuleReply(outcome=CapsuleOutcome.OK) if reply is None else reply_untrusted(reply.encode())
+            )
 
     async def close(self) -> None:
         pass

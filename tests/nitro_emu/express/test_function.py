@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from nitro_emu.express.config import ExpressConfig, InterfaceFields
+from nitro_emu.express.destinations import PACKETS_KEY, ExpressDestinations
 from nitro_emu.express.function import ExpressFunction
-from nitro_emu.express.inbox import PACKETS_KEY, ExpressInbox
 from nitro_emu.peers.attestation import PeerAttestation
 from nitro_emu.peers.incoming import IncomingPeer
 from nitro_emu.peers.introduction import INTRODUCTION_KEY
@@ -97,15 +97,15 @@ def test_packet_of_the_tenant__is_from_the_interface_s_address() -> None:
 
 def test_inbox__takes_packets_of_peers_that_were_let_in_and_nothing_else() -> None:
     sources: Any = FakeSources()
-    inbox = ExpressInbox(sources)
-    assert inbox.admit(INTRODUCTION_KEY, peer=STRANGER, length=100, count=1) is None
-    assert inbox.admit(PACKETS_KEY, peer=SOURCE, length=100, count=3) is None
+    destinations = ExpressDestinations(sources)
+    assert destinations.admit(INTRODUCTION_KEY, peer=STRANGER, length=100, count=1) is None
+    assert destinations.admit(PACKETS_KEY, peer=SOURCE, length=100, count=3) is None
     refused = Status.REMOTE_ERROR_BAD_DEST_QPN
-    assert inbox.admit(PACKETS_KEY, peer=STRANGER, length=100, count=3) is refused
-    assert inbox.admit(1 << 48, peer=SOURCE, length=100, count=1) is refused, "a queue pair's"
-    assert inbox.admit_write(PACKETS_KEY, peer=SOURCE) is refused
-    assert inbox.remote_writable(PACKETS_KEY, peer=SOURCE, offset=0, length=1) is None
-    assert inbox.remote_readable(PACKETS_KEY, peer=SOURCE, offset=0, length=1) is None
+    assert destinations.admit(PACKETS_KEY, peer=STRANGER, length=100, count=3) is refused
+    assert destinations.admit(1 << 48, peer=SOURCE, length=100, count=1) is refused, "a queue pair's"
+    assert destinations.admit_write(PACKETS_KEY, peer=SOURCE) is refused
+    assert destinations.remote_writable(PACKETS_KEY, peer=SOURCE, offset=0, length=1) is None
+    assert destinations.remote_readable(PACKETS_KEY, peer=SOURCE, offset=0, length=1) is None
 
 
 def test_packets_before_the_first_mapping__do_not_end_the_flows_that_an_update_has_kept() -> None:

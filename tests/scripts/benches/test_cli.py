@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from netns.base import progress
 from scripts.benches import campaign, cli, owners, registry
-from scripts.benches.case import Case, Request
+from scripts.benches.case import Case, CaseOptions
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.owners import OWNERS
 from scripts.benches.registry import CASES
@@ -42,7 +42,7 @@ def _past(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "PAST", tmp_path / "bench-seconds.json")
 
 
-def fake(request: Request) -> Iterator[Round]:
+def fake(request: CaseOptions) -> Iterator[Round]:
     for seed in SEEDS if request.seed is None else (request.seed,):
         yield Round(seed, {"figure_ratio": seed + (request.seconds or 0.5)})
 
@@ -163,7 +163,7 @@ def test_keys__of_a_bench_are_removed_at_its_end(
 ) -> None:
     homes: list[Path] = []
 
-    def measure(_: Request) -> Iterator[Round]:
+    def measure(_: CaseOptions) -> Iterator[Round]:
         homes.append(Path(os.environ["SRD_HOME"]))
         assert homes[0].is_dir()
         if ending is not None:
@@ -183,7 +183,7 @@ def test_keys__of_a_bench_are_removed_at_its_end(
 def test_progress__on_a_terminal_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     with Terminal() as terminal:
 
-        def measure(request: Request) -> Iterator[Round]:
+        def measure(request: CaseOptions) -> Iterator[Round]:
             rounds = fake(request)
             terminal.wait_for("] loss: 0 of 5, 0:00 so far")
             yield next(rounds)
@@ -203,7 +203,7 @@ def test_progress__on_a_terminal_with_the_time_left(monkeypatch: pytest.MonkeyPa
 def test_progress__of_the_last_time(monkeypatch: pytest.MonkeyPatch) -> None:
     with Terminal() as terminal:
 
-        def measure(request: Request) -> Iterator[Round]:
+        def measure(request: CaseOptions) -> Iterator[Round]:
             terminal.wait_for("] loss: 0 of 5, 10:00 left")
             yield from fake(request)
 
@@ -217,7 +217,7 @@ def test_progress__elsewhere_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     log = tmp_path / "log"
     monkeypatch.setattr(progress, "PLAIN_S", 0.01)
 
-    def measure(request: Request) -> Iterator[Round]:
+    def measure(request: CaseOptions) -> Iterator[Round]:
         step("a slice", fraction=0.25)
         wait_until(lambda: "loss: 25%, 0:0" in log.read_text())
         yield from fake(request)
@@ -240,7 +240,7 @@ class Hosts:
         return iter([Round(1, {})] * count)
 
 
-@pytest.mark.parametrize("request_", [Request(), Request(seed=7), Request(runs=2)], ids=str)
+@pytest.mark.parametrize("request_", [CaseOptions(), CaseOptions(seed=7), CaseOptions(runs=2)], ids=str)
 @pytest.mark.parametrize(
     "case",
     [
@@ -250,7 +250,7 @@ class Hosts:
     ],
     ids=["virtual", "seeded", "hosts"],
 )
-def test_planned__as_many_rounds_as_are_made(case: Case, request_: Request) -> None:
+def test_planned__as_many_rounds_as_are_made(case: Case, request_: CaseOptions) -> None:
     assert case.planned(request_) == len(list(case.rounds(request_)))
 
 

@@ -7,18 +7,18 @@ import math
 
 import pytest
 
-from scripts.benches.outcome import Outcome, Round, Wanted
+from scripts.benches.outcome import CaseOutcome, Round, Wanted
 
 AT_MOST = Wanted("stall_rtts", "<=", 3)
 AT_LEAST = Wanted("capacity_fraction", ">=", 0.95)
 
 
-def outcome() -> Outcome:
+def outcome() -> CaseOutcome:
     rounds = tuple(
         Round(seed, {"stall_rtts": stall, "capacity_fraction": capacity}, {"one_path": {"stall_rtts": 10.0 * seed}})
         for seed, stall, capacity in ((1, 1.0, 0.99), (2, 2.0, 0.90), (3, 7.0, 0.97))
     )
-    return Outcome("slow", "virtual", rounds, (AT_MOST, AT_LEAST))
+    return CaseOutcome("slow", "virtual", rounds, (AT_MOST, AT_LEAST))
 
 
 def test_outcome__medians_beside_the_worst() -> None:
@@ -44,19 +44,19 @@ def test_to_dict__has_the_keys_that_readers_rely_on() -> None:
 def test_missing__bounds_are_left_out_and_named_and_others_must_be_there() -> None:
     rounds = (Round(1, {"stall_rtts": 1.0}),)
     missing = {"no tool": ("capacity_*",), "no library": ("x", "capacity_fraction")}
-    found = Outcome("x", "veth", rounds, (AT_MOST, AT_LEAST), missing)
+    found = CaseOutcome("x", "veth", rounds, (AT_MOST, AT_LEAST), missing)
     assert (found.checks, found.unmeasured) == ({AT_MOST: 1.0}, {AT_LEAST: "no tool; no library"})
     document = found.to_dict()
     assert list(document["checks"]) == ["stall_rtts"]
     assert document["missing"] == [{"reason": key, "figures": list(value)} for key, value in missing.items()]
     with pytest.raises(KeyError, match="capacity_fraction"):
-        Outcome("x", "veth", rounds, (AT_MOST, AT_LEAST), {"no tool": ("stall_*",)}).checks  # noqa: B018
+        CaseOutcome("x", "veth", rounds, (AT_MOST, AT_LEAST), {"no tool": ("stall_*",)}).checks  # noqa: B018
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan])
 def test_to_dict__not_finite_is_null(value: float) -> None:
     rounds = (Round(1, {"stall_rtts": 1.0}), Round(2, {"stall_rtts": value}))
-    document = json.loads(json.dumps(Outcome("x", "virtual", rounds, (AT_MOST,)).to_dict(), allow_nan=False))
+    document = json.loads(json.dumps(CaseOutcome("x", "virtual", rounds, (AT_MOST,)).to_dict(), allow_nan=False))
     assert document["checks"]["stall_rtts"]["value"] is None
     assert document["rounds"][1]["ours"]["stall_rtts"] is None
 

@@ -20,8 +20,8 @@ from click.testing import CliRunner
 
 from scripts.card_demo import run as subject
 from scripts.card_demo import tables
-from scripts.card_demo.checks import Check
-from scripts.card_demo.stage import Stage
+from scripts.card_demo.checks import DemoCheck
+from scripts.card_demo.stage import DemoStage
 from tests.patience import PATIENCE_S
 
 ROOT: Final = Path(__file__).resolve().parents[3]
@@ -134,7 +134,7 @@ def test_demo_card__what_is_not_as_expected_is_a_failure(
     as_expected = outcome == "as expected"
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(subject, "Lab", SimpleNamespace(up=lambda _: no_lab()))
-    monkeypatch.setattr(Stage, "build", lambda _: None)
+    monkeypatch.setattr(DemoStage, "build", lambda _: None)
     monkeypatch.setattr(subject, "_show", lambda *_, share: as_expected and share == 1)
     result = CliRunner().invoke(subject.command)
     assert result.exit_code == (0 if as_expected else 1)
@@ -142,7 +142,9 @@ def test_demo_card__what_is_not_as_expected_is_a_failure(
 
 
 def test_tables__what_is_not_as_expected_stands_out(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.print_checks("tried", [Check("this", "done", as_expected=True), Check("that", "done", as_expected=False)])
+    tables.print_checks(
+        "tried", [DemoCheck("this", "done", as_expected=True), DemoCheck("that", "done", as_expected=False)]
+    )
     out = capsys.readouterr().out
     assert re.search(r"this +done +yes", out)
     assert re.search(r"that +done +NO", out)
@@ -158,7 +160,7 @@ def test_tables__nothing_is_cut_at_80_columns(
     port = {"tx_bytes": 12_345_600_000, "rx_bytes": 1, "retrans_pkts": 1_234_567}
     tables.print_counters({"card-h1": {"vfs": {"efa_0": {"port": port}}}})
     reason = f"EINVAL: {'x' * 60} to LOCAL_ERROR_UNREACH_REMOTE"
-    tables.print_checks("denied", [Check("red-1 to blue-3 (172.31.0.5): another VPC", reason, as_expected=True)])
+    tables.print_checks("denied", [DemoCheck("red-1 to blue-3 (172.31.0.5): another VPC", reason, as_expected=True)])
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
     assert "\u2026" not in shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from scripts.harness.forge import Forge, OpenPeer
+from scripts.harness.forge import OpenPeer, PacketForge
 from srd.proto.base.errors import PacketError
 from srd.proto.wire.control import decode_untrusted
 from srd.proto.wire.data import VERSION, PacketType
@@ -14,7 +14,7 @@ CAPTURED = [bytes([VERSION, PacketType.DATA]) + bytes(range(200))]
 
 
 def forged(seed: int, count: int) -> list[bytes]:
-    forge = Forge(Random(seed), peers=[OPENED], captured=CAPTURED)
+    forge = PacketForge(Random(seed), peers=[OPENED], captured=CAPTURED)
     return [forge.packet() for _ in range(count)]
 
 

@@ -85,7 +85,7 @@ def test_trace__of_a_receiver(traces: tuple[Path, Path, Network], called: Comman
     assert (result.returncode, result.stderr) == (0, "")
     assert "peer 0 from a:0: " in result.stdout
     assert "messages received: 1, writes: 0, given up by the other end: 0\n" in result.stdout
-    table = rows(result.stdout, "runs")
+    table = rows(result.stdout, "of it again")
     assert table[-1][0] == "all"
     assert float(table[-1][3]) - float(table[-1][4]) == pytest.approx(8.0, abs=0.02)
     assert "longest times without new data: " in result.stdout

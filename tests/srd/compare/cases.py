@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from netns.topology.model import reference
-from srd.compare.grid import Cell, Condition, Grid, Wanted
-from srd.compare.outcome import CellOutcome, FlowOutcome, Loads, State
+from srd.compare.grid import Cell, Condition, Grid, WantedFigure
+from srd.compare.outcome import CellOutcome, CellState, FlowOutcome, Loads
 from srd.compare.traffic import Bulk, File, Rpc
 
 GRID = Grid(
@@ -24,8 +24,8 @@ FILE_GRID = replace(
     workloads={"file": File(1 << 20)},
     seeds=(1,),
     wanted=(
-        Wanted("srd", "goodput", over="cubic", least=2.0),
-        Wanted("srd", "sent_again", most=0.001, conditions=("clean",)),
+        WantedFigure("srd", "goodput", over="cubic", least=2.0),
+        WantedFigure("srd", "sent_again", most=0.001, conditions=("clean",)),
     ),
     must_complete=("srd",),
 )
@@ -34,7 +34,7 @@ FILE_GRID = replace(
 
 def done(seconds: float = 2.0, *, sizes: tuple[int, ...] = (1 << 20,)) -> CellOutcome:
     return CellOutcome(
-        State.OK,
+        CellState.OK,
         flows=tuple(FlowOutcome(size, 0.0, seconds, 0.5) for size in sizes),
         size_bytes=sum(sizes),
         elapsed_s=seconds,
@@ -51,7 +51,7 @@ def done(seconds: float = 2.0, *, sizes: tuple[int, ...] = (1 << 20,)) -> CellOu
 def hung() -> CellOutcome:
     flows = (FlowOutcome(1 << 20, 0.0, 3.0, 0.5), FlowOutcome(1 << 20, 0.0, None, 0.5))
     return CellOutcome(
-        State.TIMEOUT,
+        CellState.TIMEOUT,
         "stopped after 5 s with 50 % received",
         flows=flows,
         size_bytes=1 << 20,
@@ -69,8 +69,8 @@ def outcomes(grid: Grid = GRID) -> dict[Cell, CellOutcome]:
         if cell.transport == "cubic" and cell.condition == "dead":
             outcome = hung()
         elif cell.transport == "bbr":
-            outcome = CellOutcome(State.UNAVAILABLE, "tcp: this kernel has no congestion control 'bbr'")
+            outcome = CellOutcome(CellState.UNAVAILABLE, "tcp: this kernel has no congestion control 'bbr'")
         elif cell.transport == "mptcp":
-            outcome = CellOutcome(State.FAILED, "h1: boom")
+            outcome = CellOutcome(CellState.FAILED, "h1: boom")
         made[cell] = outcome
     return made

@@ -14,9 +14,9 @@ from netns.topology.model import reference
 from srd.compare import cell, faults
 from srd.compare.cell import Measurement
 from srd.compare.grid import Condition
-from srd.compare.outcome import CellOutcome, CellProgress, State
+from srd.compare.outcome import CellOutcome, CellProgress, CellState
 from srd.compare.payload import Payload, prepared
-from srd.compare.traffic import File, Flow
+from srd.compare.traffic import File, TrafficFlow
 
 SIZE_BYTES = 1 << 20
 CLEAN, BLACKHOLE = Condition({}), Condition({}, busiest_link_fails_at=0.4)
@@ -95,7 +95,7 @@ def run(payload: Payload, seen: list[CellProgress]) -> Run:
         return Measurement(
             cast("Lab", Loopback()),
             transport=transport,
-            flows=[Flow("h1", "h2", SIZE_BYTES)],
+            flows=[TrafficFlow("h1", "h2", SIZE_BYTES)],
             payload=payload,
             condition=condition,
             timeout_s=timeout_s,
@@ -114,7 +114,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 @pytest.mark.parametrize("transport", ["srd", pytest.param("cubic", marks=pytest.mark.root)])  # who may choose cubic
 def test_file__lands(transport: str, run: Run, payload: Payload, seen: list[CellProgress]) -> None:
     outcome = run(transport=transport)
-    assert outcome.state is State.OK, outcome.reason
+    assert outcome.state is CellState.OK, outcome.reason
     assert outcome.size_bytes == SIZE_BYTES
     assert outcome.progress[0] == (0.0, 0)
     assert outcome.progress[-1][1] == SIZE_BYTES
@@ -127,7 +127,7 @@ def test_file__lands(transport: str, run: Run, payload: Payload, seen: list[Cell
 def test_cell__scripted_success(run: Run, scripted: Callable[[str], None]) -> None:
     scripted(READY + LAND + SENT + ACCOUNT)
     outcome = run()
-    assert outcome.state is State.OK, outcome.reason
+    assert outcome.state is CellState.OK, outcome.reason
     assert (outcome.seconds, outcome.longest_stall_ms, outcome.resent_fraction) == (0.75, 3.0, 0.05)
 
 
@@ -144,7 +144,7 @@ def test_cell__busiest_link_fails_at_the_share(
     wait = "if not receives:\n  while not pathlib.Path(output, 'file.bin').exists(): pass\n"
     scripted(READY + progress + LAND + "import pathlib\n" + wait + SENT + ACCOUNT)
     outcome = run(condition=BLACKHOLE)
-    assert outcome.state is State.OK, outcome.reason
+    assert outcome.state is CellState.OK, outcome.reason
     assert failed == ["leaf1-spine2"]
     ((_, what),) = outcome.events
     assert what == "fail leaf1-spine2, which had carried most"
@@ -154,14 +154,14 @@ def test_cell__busiest_link_fails_at_the_share(
 def test_cell__a_condition_that_came_too_late_is_noted(run: Run, scripted: Callable[[str], None]) -> None:
     scripted(READY + LAND + SENT + ACCOUNT)
     outcome = run(condition=BLACKHOLE)
-    assert (outcome.state, outcome.note) == (State.OK, "all had arrived before the link failed")
+    assert (outcome.state, outcome.note) == (CellState.OK, "all had arrived before the link failed")
 
 
 def test_cell__hanging_is_stopped_at_the_timeout(run: Run, scripted: Callable[[str], None]) -> None:
     half = f"if receives: emit('progress', seconds=0.0, bytes={SIZE_BYTES // 2})\n"
     scripted(READY + half + ACCOUNT)
     outcome = run(timeout_s=0.3)
-    assert (outcome.state, outcome.reason) == (State.TIMEOUT, "stopped after 0.3 s with 50 % received")
+    assert (outcome.state, outcome.reason) == (CellState.TIMEOUT, "stopped after 0.3 s with 50 % received")
     assert (outcome.seconds, outcome.size_bytes) == (None, SIZE_BYTES // 2)
     assert outcome.elapsed_s >= 0.3
     assert (outcome.longest_stall_ms, outcome.resent_fraction) == (3.0, 0.05)
@@ -179,7 +179,7 @@ def test_cell__hanging_is_stopped_at_the_timeout(run: Run, scripted: Callable[[s
 def test_cell__bad_flow(run: Run, scripted: Callable[[str], None], script: str, reason: str) -> None:
     scripted(script)
     outcome = run()
-    assert (outcome.state, outcome.seconds) == (State.FAILED, None)
+    assert (outcome.state, outcome.seconds) == (CellState.FAILED, None)
     assert outcome.reason in {reason, reason.replace("h1", "h2")}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from srd.compare.errors import GridError
 from srd.compare.file import NAMES, grid_file, read_grid
-from srd.compare.grid import TRANSPORTS, Wanted
+from srd.compare.grid import TRANSPORTS, WantedFigure
 from srd.compare.traffic import AllToAll, Bulk, File, Incast, Rpc
 
 WORKLOADS = "workloads: {bulk: {bulk: {size: 1M}}}\n"
@@ -169,12 +169,12 @@ def test_file__the_users_or_random_bytes(file: Path) -> None:
 def test_wanted__is_read(file: Path) -> None:
     grid = read_grid(grid_file("demo"))
     assert grid.wanted == (
-        Wanted("srd", "goodput", over="mptcp", least=1.0),
-        Wanted("srd", "sent_again", most=0.03, conditions=("loss",)),
+        WantedFigure("srd", "goodput", over="mptcp", least=1.0),
+        WantedFigure("srd", "sent_again", most=0.03, conditions=("loss",)),
     )
     assert grid.must_complete == ("srd",)
     file.write_text(WANTED.format("{transport: srd, figure: goodput, least: 750mbit}"))
-    assert read_grid(file).wanted == (Wanted("srd", "goodput", least=750e6),)
+    assert read_grid(file).wanted == (WantedFigure("srd", "goodput", least=750e6),)
 
 
 def test_too_many_cells__are_refused(file: Path) -> None:

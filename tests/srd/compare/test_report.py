@@ -16,7 +16,7 @@ from rich.console import Console
 
 from srd.compare.errors import ResultsError
 from srd.compare.grid import TRANSPORTS, Cell, Grid
-from srd.compare.outcome import CellOutcome, CellProgress, State
+from srd.compare.outcome import CellOutcome, CellProgress, CellState
 from srd.compare.page import render
 from srd.compare.plots import panel_svgs, picture_png, pictures, throughput
 from srd.compare.results import as_json, cells_csv, cells_json, flows_csv, write
@@ -160,7 +160,7 @@ def test_picture__is_a_png(grid: Grid) -> None:
 
 
 def test_picture__of_nothing_measured() -> None:
-    missing = dict.fromkeys(FILE_GRID.cells(), CellOutcome(State.UNAVAILABLE, "not measured"))
+    missing = dict.fromkeys(FILE_GRID.cells(), CellOutcome(CellState.UNAVAILABLE, "not measured"))
     assert picture_png(FILE_GRID, summarize(FILE_GRID, missing)).startswith(b"\x89PNG")
 
 

@@ -17,7 +17,7 @@ from netns.lab.state import LabDirectory, LabState, recorded_labs
 from netns.processes import processes_in
 from srd.compare.file import read_grid
 from srd.compare.grid import TRANSPORTS, Cell
-from srd.compare.outcome import CellOutcome, CellProgress, State
+from srd.compare.outcome import CellOutcome, CellProgress, CellState
 from srd.compare.payload import TMPFS
 from srd.compare.results import FILE, Results
 from srd.compare.runner import run
@@ -172,13 +172,13 @@ def test_run__what_the_lab_has_failed_to_measure_is_measured_again(
     )
     grid, out = read_grid(tmp_path / "g.yaml"), tmp_path / "out"
     (broken,) = run(grid, results=Results(out), missing={}, watch=Killer(choose)).values()
-    assert broken.state is State.FAILED
+    assert broken.state is CellState.FAILED
     assert broken.reason is not None
     assert broken.reason.startswith("the lab failed, so this is no result, and not kept: ")
     assert reason in broken.reason
     assert lines(out / FILE) == []
     (again,) = run(grid, results=Results(out), missing={}, watch=Killer(None)).values()
-    assert again.state is State.OK
+    assert again.state is CellState.OK
     assert len(lines(out / FILE)) == 1
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from srd.compare.outcome import CellOutcome, Loads, State
+from srd.compare.outcome import CellOutcome, CellState, Loads
 from srd.compare.summary import Summary, summarize
 from srd.compare.verdict import limit, verdicts
 from tests.srd.compare.cases import FILE_GRID, GRID, done, hung, outcomes
@@ -18,7 +18,7 @@ IDEAL_S = 0.5
 
 def file_summaries(**seconds: float | None) -> list[Summary]:
     """Summaries of the file's grid by transport; None: it hung, absent: not measured."""
-    missing = CellOutcome(State.UNAVAILABLE, "not measured")
+    missing = CellOutcome(CellState.UNAVAILABLE, "not measured")
     made = {}
     for cell in FILE_GRID.cells():
         took_s = seconds.get(cell.transport, 0.0)

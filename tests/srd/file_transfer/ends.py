@@ -12,11 +12,11 @@ from blake3 import blake3
 
 from srd.file_transfer.digests import chunk_digest
 from srd.file_transfer.directory import Directory
-from srd.file_transfer.inbox import TransferSessions
 from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE, Offer, decode_untrusted, encode
 from srd.file_transfer.receiving import FileReceiver
 from srd.file_transfer.sending import FileSender
-from srd.file_transfer.watcher import Received, Watcher
+from srd.file_transfer.sessions import TransferSessions
+from srd.file_transfer.watcher import ReceivedFile, Watcher
 from srd.peer import Peer
 from tests.patience import PATIENCE_S
 from tests.srd.loopback import PLAIN, SMALL, content, pair, receive, send
@@ -49,7 +49,7 @@ class Record(Watcher):
 
     def __init__(self, *, on_resume: Callable[[Offer], None] = lambda _: None) -> None:
         self.resumed: list[tuple[Offer, int]] = []
-        self.received: list[Received] = []
+        self.received: list[ReceivedFile] = []
         self.identical: list[str] = []
         self.failures: list[tuple[str, Exception, bool]] = []
         self.lost: list[tuple[Exception, list[tuple[Offer, bool]]]] = []
@@ -61,7 +61,7 @@ class Record(Watcher):
         self.resumed.append((offer, resumed_bytes))
         self._on_resume(offer)
 
-    def on_received(self, received: Received) -> None:
+    def on_received(self, received: ReceivedFile) -> None:
         self.received.append(received)
 
     def on_identical(self, offer: Offer, digest: str) -> None:  # noqa: ARG002
@@ -92,9 +92,9 @@ async def ends(
     """Give a sender and the record of the receiver; when it ends, the receiver has ended, too."""
     async with pair(config=PLAIN if mapped else SMALL) as (_, _, here, there):
         sender = FileSender(here, mapped=mapped, retry_for_s=retry_for_s)
-        inbox = TransferSessions(Directory(output, overwrite=overwrite))
+        sessions = TransferSessions(Directory(output, overwrite=overwrite))
         record = Record(on_resume=on_resume)
-        receiving = asyncio.ensure_future(FileReceiver(there, inbox=inbox, watcher=record).receive())
+        receiving = asyncio.ensure_future(FileReceiver(there, sessions=sessions, watcher=record).receive())
         try:
             yield sender, record
         finally:
@@ -102,7 +102,7 @@ async def ends(
             await asyncio.wait([receiving], timeout=PATIENCE_S)
             await there.close()
             sender.close()
-            inbox.close()
+            sessions.close()
 
 
 async def send_control(peer: Peer, kind: str, **fields: object) -> None:

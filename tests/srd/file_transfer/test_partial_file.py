@@ -21,7 +21,7 @@ from srd.file_transfer.digests import chunk_digest
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.partial_file import PartialFile
 from srd.file_transfer.protocol import Offer
-from srd.file_transfer.tree import Tree
+from srd.file_transfer.tree import DirectoryTree
 from tests.srd.file_transfer.ends import digest_of, names
 
 CHUNK_BYTES = 1024
@@ -65,7 +65,7 @@ def offer(size: int, *, name: str = "a.bin", chunk_bytes: int = CHUNK_BYTES, ret
 
 
 def opened(directory: Path, what: Offer, *, overwrite: bool = False) -> PartialFile:
-    store = PartialFile(Tree(directory), what, overwrite=overwrite)
+    store = PartialFile(DirectoryTree(directory), what, overwrite=overwrite)
     try:
         store.open()
     except TransferError:
@@ -308,7 +308,7 @@ def test_open__reading_back_can_be_stopped(tmp_path: Path) -> None:
     first.leave()
     stop = threading.Event()
     stop.set()
-    store = PartialFile(Tree(tmp_path), what, overwrite=False, stop=stop)
+    store = PartialFile(DirectoryTree(tmp_path), what, overwrite=False, stop=stop)
     with pytest.raises(TransferInterruptedError):
         store.open()
     store.leave()
@@ -321,7 +321,7 @@ def test_open__too_many_open_files_may_be_retried_bad_flow(tmp_path: Path, monke
 
     monkeypatch.setattr(os, "open", fail)
     with pytest.raises(TransferInterruptedError, match="cannot take it now: Too many open files"):
-        PartialFile(Tree(tmp_path), offer(10), overwrite=False).open()
+        PartialFile(DirectoryTree(tmp_path), offer(10), overwrite=False).open()
 
 
 # -- files that cannot be removed -----------------------------------------------------------------------------------

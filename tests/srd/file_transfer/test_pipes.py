@@ -16,13 +16,13 @@ import pytest
 from srd.errors import PeerError
 from srd.file_transfer.directory import Directory
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
-from srd.file_transfer.inbox import TransferSessions
-from srd.file_transfer.outgoing import Outgoing
+from srd.file_transfer.outgoing import OutgoingFile
 from srd.file_transfer.pipe_source import PipeSource
 from srd.file_transfer.protocol import CHUNK_BYTES, MAX_PIPE_CHUNKS, PIPE_WINDOW, Offer
 from srd.file_transfer.read_ahead import BATCHES
 from srd.file_transfer.receiving import FileReceiver
-from srd.file_transfer.sending import FileEnd, FileSender, Sent
+from srd.file_transfer.sending import FileEnd, FileSender, SentFile
+from srd.file_transfer.sessions import TransferSessions
 from srd.file_transfer.standard_output import StandardOutput
 from srd.peer import Peer
 from srd.proto.wire.status import Status
@@ -94,7 +94,9 @@ def standard_output(*, is_open: bool = True) -> Iterator[tuple[StandardOutput, R
 
 
 @contextmanager
-def outgoing(payload: bytes | None = None, *, name: str = "-") -> Iterator[tuple[Outgoing, Callable[[bytes], None]]]:
+def outgoing(
+    payload: bytes | None = None, *, name: str = "-"
+) -> Iterator[tuple[OutgoingFile, Callable[[bytes], None]]]:
     """Give a pipe to send, and what writes into it: `payload` and its end, or pieces; an empty one is the end."""
     reading, writing = os.pipe()
     pieces: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -112,7 +114,7 @@ def outgoing(payload: bytes | None = None, *, name: str = "-") -> Iterator[tuple
     if payload is not None:
         pieces.put(payload)
         pieces.put(b"")
-    file = Outgoing(Path("-"), name, transfer=TRANSFER, pipe_fd=reading)
+    file = OutgoingFile(Path("-"), name, transfer=TRANSFER, pipe_fd=reading)
     try:
         yield file, pieces.put
     finally:
@@ -123,10 +125,10 @@ def outgoing(payload: bytes | None = None, *, name: str = "-") -> Iterator[tuple
 
 
 @asynccontextmanager
-async def session(inbox: TransferSessions, *, retry_for_s: int = 0) -> AsyncIterator[tuple[FileSender, Record]]:
+async def session(sessions: TransferSessions, *, retry_for_s: int = 0) -> AsyncIterator[tuple[FileSender, Record]]:
     async with pair() as (_, _, here, there):
         sender, record = FileSender(here, retry_for_s=retry_for_s, sender="5" * 32), Record()
-        receiving = asyncio.ensure_future(FileReceiver(there, inbox=inbox, watcher=record).receive())
+        receiving = asyncio.ensure_future(FileReceiver(there, sessions=sessions, watcher=record).receive())
         try:
             yield sender, record
         finally:
@@ -136,15 +138,15 @@ async def session(inbox: TransferSessions, *, retry_for_s: int = 0) -> AsyncIter
             sender.close()
 
 
-def read_chunks(file: Outgoing) -> int:
+def read_chunks(file: OutgoingFile) -> int:
     return 0 if file.source is None else file.source.hashed_chunks
 
 
-def taken_chunks(file: Outgoing) -> int:
+def taken_chunks(file: OutgoingFile) -> int:
     return file.source._taken if isinstance(file.source, PipeSource) else 0
 
 
-async def send(sender: FileSender, *files: Outgoing) -> list[FileEnd]:
+async def send(sender: FileSender, *files: OutgoingFile) -> list[FileEnd]:
     outcomes: list[FileEnd] = []
     await asyncio.wait_for(
         sender.send_all(files, on_end=lambda _, outcome: outcomes.append(outcome)), timeout=PATIENCE_S
@@ -153,18 +155,18 @@ async def send(sender: FileSender, *files: Outgoing) -> list[FileEnd]:
 
 
 @asynccontextmanager
-async def scripted(inbox: TransferSessions) -> AsyncIterator[tuple[Peer, Record]]:
+async def scripted(sessions: TransferSessions) -> AsyncIterator[tuple[Peer, Record]]:
     """Give a scripted sender's peer."""
     async with pair() as (_, _, here, there):
         record = Record()
-        future = asyncio.ensure_future(FileReceiver(there, inbox=inbox, watcher=record).receive())
+        future = asyncio.ensure_future(FileReceiver(there, sessions=sessions, watcher=record).receive())
         try:
             yield here, record
         finally:
             await here.close()
             await asyncio.wait([future], timeout=PATIENCE_S)
             await there.close()
-            inbox.close()
+            sessions.close()
 
 
 async def begin(sender: Peer, *files: dict[str, Any], **changed: Any) -> dict[str, Any]:
@@ -193,15 +195,15 @@ async def last_answer(sender: Peer) -> dict[str, Any]:
 @pytest.mark.parametrize("size_bytes", [0, 1, CHUNK_BYTES, 3 * CHUNK_BYTES + 7, (PIPE_WINDOW + 9) * CHUNK_BYTES])
 async def test_pipe__into_a_directory(output: Path, size_bytes: int) -> None:
     payload = content(size_bytes, seed=1)
-    inbox = TransferSessions(Directory(output, overwrite=False))
-    async with session(inbox) as (sender, record):
+    sessions = TransferSessions(Directory(output, overwrite=False))
+    async with session(sessions) as (sender, record):
         with outgoing(payload, name="sub/a.tar") as (file, _):
-            assert await send(sender, file) == [Sent("sub/a.tar", size_bytes, "blake3", digest_of(payload))]
+            assert await send(sender, file) == [SentFile("sub/a.tar", size_bytes, "blake3", digest_of(payload))]
     (received,) = record.received
     assert (received.size, received.digest, received.path) == (size_bytes, digest_of(payload), output / "sub/a.tar")
     assert (output / "sub/a.tar").read_bytes() == payload
     assert (names(output), record.done) == (["sub"], 1)
-    inbox.close()
+    sessions.close()
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, 3 * CHUNK_BYTES + 7, (PIPE_WINDOW + 9) * CHUNK_BYTES])
@@ -209,44 +211,44 @@ async def test_pipe__into_a_directory(output: Path, size_bytes: int) -> None:
 async def test_standard_output__takes_a_pipe_or_a_file(tmp_path: Path, size_bytes: int, *, is_pipe: bool) -> None:
     payload = content(size_bytes, seed=1)
     with standard_output() as (place, reader):
-        inbox = TransferSessions(place)
-        async with session(inbox) as (sender, record):
+        sessions = TransferSessions(place)
+        async with session(sessions) as (sender, record):
             if is_pipe:
                 with outgoing(payload) as (file, _):
-                    assert await send(sender, file) == [Sent("-", size_bytes, "blake3", digest_of(payload))]
+                    assert await send(sender, file) == [SentFile("-", size_bytes, "blake3", digest_of(payload))]
             else:
                 await sender.send(file_of(tmp_path, size_bytes, seed=1))
         (received,) = record.received
         assert (received.size, received.digest, received.path) == (size_bytes, digest_of(payload), None)
-        inbox.close()
+        sessions.close()
     assert reader.all() == payload
 
 
 async def test_pipe__is_sent_after_files_and_directories(tmp_path: Path, output: Path) -> None:
     path = file_of(tmp_path, 2 * CHUNK_BYTES + 1)
-    inbox = TransferSessions(Directory(output, overwrite=False))
-    async with session(inbox) as (sender, record):
+    sessions = TransferSessions(Directory(output, overwrite=False))
+    async with session(sessions) as (sender, record):
         with outgoing(b"abc", name="b") as (pipe, _):
-            file, directory = Outgoing(path, "d/a.bin", transfer="1" * 32), Outgoing(tmp_path, "d")
+            file, directory = OutgoingFile(path, "d/a.bin", transfer="1" * 32), OutgoingFile(tmp_path, "d")
             outcomes = await send(sender, pipe, directory, file)
-            assert [outcome.name for outcome in outcomes if isinstance(outcome, Sent)] == ["d/a.bin", "d", "b"]
+            assert [outcome.name for outcome in outcomes if isinstance(outcome, SentFile)] == ["d/a.bin", "d", "b"]
     assert record.done == 1
     assert ((output / "b").read_bytes(), (output / "d/a.bin").read_bytes()) == (b"abc", path.read_bytes())
-    inbox.close()
+    sessions.close()
 
 
 async def test_pipe__a_line_arrives_while_it_is_open() -> None:
     """Nothing waits for a full chunk."""
     with standard_output() as (place, reader), outgoing() as (file, write):
-        inbox = TransferSessions(place)
-        async with session(inbox) as (sender, _):
+        sessions = TransferSessions(place)
+        async with session(sessions) as (sender, _):
             sending = asyncio.ensure_future(send(sender, file))
             for number in range(1, 4):
                 write(b"a line\n")
                 await asyncio.to_thread(reader.wait_for, number * 7)
             write(b"")
-            assert isinstance((await sending)[0], Sent)
-        inbox.close()
+            assert isinstance((await sending)[0], SentFile)
+        sessions.close()
     assert reader.all() == b"a line\n" * 3
 
 
@@ -265,15 +267,15 @@ async def test_standard_output__a_reader_that_pauses_holds_the_sender_up(monkeyp
     monkeypatch.setattr(FileSender, "_post", watched)
     payload = content(2 * PIPE_WINDOW * CHUNK_BYTES, seed=2)
     with standard_output(is_open=False) as (place, reader), outgoing(payload) as (file, _):
-        inbox = TransferSessions(place)
-        async with session(inbox) as (sender, _):
+        sessions = TransferSessions(place)
+        async with session(sessions) as (sender, _):
             sending = asyncio.ensure_future(send(sender, file))
             await until(lambda: read_chunks(file) > PIPE_WINDOW + BATCHES)
             assert isinstance(file.source, PipeSource)
             assert file.source.hashed_chunks == PIPE_WINDOW + BATCHES + 1
             reader.gate.set()
-            assert isinstance((await sending)[0], Sent)
-        inbox.close()
+            assert isinstance((await sending)[0], SentFile)
+        sessions.close()
     assert reader.all() == payload
     assert max(beyond) < PIPE_WINDOW
 
@@ -282,14 +284,14 @@ async def test_standard_output__a_reader_that_leaves_bad_flow() -> None:
     reading, writing = os.pipe()
     place = StandardOutput(writing)
     os.close(reading)
-    inbox = TransferSessions(place)
-    async with session(inbox, retry_for_s=60) as (sender, record):
+    sessions = TransferSessions(place)
+    async with session(sessions, retry_for_s=60) as (sender, record):
         with outgoing(b"abc") as (file, _):
             (outcome,) = await send(sender, file)
     assert str(outcome) == "the receiver's standard output was closed by its reader"
     assert not isinstance(outcome, TransferInterruptedError)
     assert [(str(error), is_kept) for _, error, is_kept in record.failures] == [(str(outcome), False)]
-    inbox.close()
+    sessions.close()
     os.close(writing)
 
 
@@ -309,19 +311,19 @@ async def test_pipe__the_next_attempt_resumes(output: Path, *, has_directory: bo
     """What was taken is not sent again; what was read and not taken is."""
     payload = content(9 * CHUNK_BYTES + 5, seed=4)
     with standard_output() as (out, reader), outgoing(name="a.tar") as (file, write):
-        inbox = TransferSessions(Directory(output, overwrite=False) if has_directory else out)
-        async with session(inbox, retry_for_s=60) as (sender, record):
+        sessions = TransferSessions(Directory(output, overwrite=False) if has_directory else out)
+        async with session(sessions, retry_for_s=60) as (sender, record):
             sending = asyncio.ensure_future(send(sender, file))
             write(payload[: 5 * CHUNK_BYTES])
             await until(lambda: file.acked_bytes == 5 * CHUNK_BYTES)
             await interrupted(sender, sending)
         assert [is_kept for _, files in record.lost for _, is_kept in files] == [True]
-        async with session(inbox, retry_for_s=60) as (sender, record):
+        async with session(sessions, retry_for_s=60) as (sender, record):
             write(payload[5 * CHUNK_BYTES :])
             write(b"")
-            assert await send(sender, file) == [Sent("a.tar", len(payload), "blake3", digest_of(payload))]
+            assert await send(sender, file) == [SentFile("a.tar", len(payload), "blake3", digest_of(payload))]
         assert [resumed_bytes for _, resumed_bytes in record.resumed] == [5 * CHUNK_BYTES]
-        inbox.close()
+        sessions.close()
     assert (output / "a.tar").read_bytes() == payload if has_directory else reader.all() == payload
     assert names(output) == (["a.tar"] if has_directory else [])
 
@@ -329,8 +331,8 @@ async def test_pipe__the_next_attempt_resumes(output: Path, *, has_directory: bo
 async def test_pipe__a_restarted_receiver_has_lost_it_bad_flow(output: Path) -> None:
     with outgoing(name="a.tar") as (file, write):
         for number in range(2):
-            inbox = TransferSessions(Directory(output, overwrite=False))
-            async with session(inbox, retry_for_s=60) as (sender, _):
+            sessions = TransferSessions(Directory(output, overwrite=False))
+            async with session(sessions, retry_for_s=60) as (sender, _):
                 sending = asyncio.ensure_future(send(sender, file))
                 if number:
                     (outcome,) = await sending
@@ -341,19 +343,19 @@ async def test_pipe__a_restarted_receiver_has_lost_it_bad_flow(output: Path) -> 
                 write(bytes(PIPE_WINDOW * CHUNK_BYTES))
                 await until(lambda: taken_chunks(file) > 0)
                 await interrupted(sender, sending)
-            inbox.close()
+            sessions.close()
             assert names(output) == []
-        inbox.close()
+        sessions.close()
         write(b"")
 
 
 async def test_pipe__a_received_one_is_confirmed_again(output: Path) -> None:
     """The sender lost its peer before the answer."""
-    inbox = TransferSessions(Directory(output, overwrite=False))
+    sessions = TransferSessions(Directory(output, overwrite=False))
     for chunks_there in (0, 5):
         async with pair() as (_, _, sender, there):
             record = Record()
-            future = asyncio.ensure_future(FileReceiver(there, inbox=inbox, watcher=record).receive())
+            future = asyncio.ensure_future(FileReceiver(there, sessions=sessions, watcher=record).receive())
             accepted = await begin(sender, NAMED, chunk_bytes=1024)
             assert accepted["files"] == [{"file": 0, "chunks": chunks_there, "in_order": True}]
             if not chunks_there:
@@ -366,21 +368,21 @@ async def test_pipe__a_received_one_is_confirmed_again(output: Path) -> None:
             await there.close()
     assert (output / "a.tar").read_bytes() == FIVE
     assert names(output) == ["a.tar"]
-    inbox.close()
+    sessions.close()
 
 
 async def test_expire__of_a_pipe_removes_it(output: Path) -> None:
-    inbox = TransferSessions(Directory(output, overwrite=False))
-    async with scripted(inbox) as (sender, record):
+    sessions = TransferSessions(Directory(output, overwrite=False))
+    async with scripted(sessions) as (sender, record):
         await begin(sender, NAMED, chunk_bytes=1024, retry_for_s=60)
         await put_file(sender, FIVE, chunk_bytes=1024, indices=[0])
         await send_control(sender, "abort", reason="a chunk failed", again=True)
         await until(lambda: record.lost)
-        assert await inbox.expire(TRANSFER) is None  # too early
+        assert await sessions.expire(TRANSFER) is None  # too early
         assert len(names(output)) == 1
-        offer, store, _ = inbox._kept[TRANSFER]
-        inbox._kept[TRANSFER] = (offer, store, 0.0)
-        expired = await inbox.expire(TRANSFER)
+        offer, store, _ = sessions._kept[TRANSFER]
+        sessions._kept[TRANSFER] = (offer, store, 0.0)
+        expired = await sessions.expire(TRANSFER)
         assert expired is not None
         assert expired.name == "a.tar"
         assert names(output) == []
@@ -503,10 +505,10 @@ async def test_send__a_peer_that_is_lost_while_the_pipe_is_silent_bad_flow() -> 
 
 def test_inbox__keeps_a_limited_number() -> None:
     with standard_output() as (place, _):
-        inbox = TransferSessions(place)
+        sessions = TransferSessions(place)
         offers = [Offer("-", 0, 1024, f"{number:032x}", is_pipe=True) for number in range(100)]
         store = place.store(offers[0], stop=threading.Event())
         for offer in offers:
-            inbox.keep(offer, store)
-        assert list(inbox._kept) == [offer.transfer for offer in offers[-64:]]
-        inbox.slots.close()
+            sessions.keep(offer, store)
+        assert list(sessions._kept) == [offer.transfer for offer in offers[-64:]]
+        sessions.slots.close()

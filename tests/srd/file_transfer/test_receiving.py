@@ -20,10 +20,10 @@ from srd.errors import PeerError
 from srd.file_transfer import directory
 from srd.file_transfer.directory import Directory
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
-from srd.file_transfer.inbox import NotStartedError, TransferSessions
 from srd.file_transfer.partial_file import PartialFile
 from srd.file_transfer.protocol import CHUNK_BYTES, MAX_FILES
 from srd.file_transfer.receiving import FileReceiver
+from srd.file_transfer.sessions import NotStartedError, TransferSessions
 from srd.peer import Peer
 from tests.patience import PATIENCE_S
 from tests.srd.file_transfer.ends import (
@@ -45,11 +45,11 @@ Ended = asyncio.Future[None]
 
 
 @asynccontextmanager
-async def sharing(inbox: TransferSessions) -> AsyncIterator[tuple[Peer, Ended, Record]]:
-    """Give (a scripted sender's peer, the receiver's future, its record); any number may share an inbox."""
+async def sharing(sessions: TransferSessions) -> AsyncIterator[tuple[Peer, Ended, Record]]:
+    """Give (a scripted sender's peer, the receiver's future, its record); any number may share its sessions."""
     async with pair() as (_, _, here, there):
         record = Record()
-        future = asyncio.ensure_future(FileReceiver(there, inbox=inbox, watcher=record).receive())
+        future = asyncio.ensure_future(FileReceiver(there, sessions=sessions, watcher=record).receive())
         try:
             yield here, future, record
         finally:
@@ -60,10 +60,10 @@ async def sharing(inbox: TransferSessions) -> AsyncIterator[tuple[Peer, Ended, R
 
 @asynccontextmanager
 async def receiving(output: Path, *, overwrite: bool = False) -> AsyncIterator[tuple[Peer, Ended, Record]]:
-    inbox = TransferSessions(Directory(output, overwrite=overwrite))
-    async with sharing(inbox) as ends:
+    sessions = TransferSessions(Directory(output, overwrite=overwrite))
+    async with sharing(sessions) as ends:
         yield ends
-    inbox.close()
+    sessions.close()
 
 
 async def result(future: Ended) -> None:
@@ -571,13 +571,13 @@ async def test_receive__the_next_attempt_resumes(output: Path, *, is_restarted: 
         assert [resumed_bytes for _, resumed_bytes in record.resumed] == [3072]
     assert names(output) == ["a.bin"]
     assert (output / "a.bin").read_bytes() == FIVE
-    for inbox in {first, second}:
-        inbox.close()
+    for sessions in {first, second}:
+        sessions.close()
 
 
 async def test_receive__another_attempt_ends_a_stalled_one(output: Path) -> None:
-    inbox = TransferSessions(Directory(output, overwrite=False))
-    async with sharing(inbox) as (old, lost, old_record), sharing(inbox) as (new, _, record):
+    sessions = TransferSessions(Directory(output, overwrite=False))
+    async with sharing(sessions) as (old, lost, old_record), sharing(sessions) as (new, _, record):
         await begin(old, **KEPT)
         await put_chunks(old, 0)
         assert (await begin(new, **KEPT))["chunks"] == 1
@@ -589,7 +589,7 @@ async def test_receive__another_attempt_ends_a_stalled_one(output: Path) -> None
         assert "digest" in await answered(new)
         assert len(record.received) == 1
     assert names(output) == ["a.bin"]
-    inbox.close()
+    sessions.close()
 
 
 async def test_receive__one_transfer_twice_in_a_session_bad_flow(output: Path) -> None:
@@ -604,47 +604,47 @@ async def test_receive__one_transfer_twice_in_a_session_bad_flow(output: Path) -
 
 async def test_receive__a_received_file_is_confirmed_again(output: Path) -> None:
     """The sender lost its peer before the answer: its file is not refused as existing."""
-    inbox = TransferSessions(Directory(output, overwrite=False))
-    async with sharing(inbox) as (sender, _, record):
+    sessions = TransferSessions(Directory(output, overwrite=False))
+    async with sharing(sessions) as (sender, _, record):
         await begin(sender, **KEPT)
         await put_chunks(sender, 0, 1, 2, 3, 4)
         await end(sender, FIVE)
         await answered(sender)
         assert len(record.received) == 1
-    async with sharing(inbox) as (sender, _, record):
+    async with sharing(sessions) as (sender, _, record):
         assert (await begin(sender, **KEPT))["chunks"] == 5
         await end(sender, FIVE)
         assert await answered(sender) == {"file": 0, "digest": digest_of(FIVE)}
         assert record.received == []
-    async with sharing(inbox) as (sender, _, _record):
+    async with sharing(sessions) as (sender, _, _record):
         answer = await begin(sender, **KEPT, sender="f" * 32)
         assert answer["again"] is False
         assert "exists already" in answer["reason"]
-    inbox.close()
+    sessions.close()
 
 
 # -- peers that stall -----------------------------------------------------------------------------------------------
 
 
 async def test_receive__senders_are_limited(output: Path) -> None:
-    inbox = TransferSessions(Directory(output, overwrite=False), max_transfers=1)
-    async with sharing(inbox) as (one, _, _), sharing(inbox) as (two, future, _record):
+    sessions = TransferSessions(Directory(output, overwrite=False), max_transfers=1)
+    async with sharing(sessions) as (one, _, _), sharing(sessions) as (two, future, _record):
         await begin(one, **KEPT)
         answer = await begin(two, **{**KEPT, "transfer": "f" * 32})
         assert (answer["kind"], answer["again"]) == ("refuse", True)
         with pytest.raises(NotStartedError, match="busy with 1 transfers"):
             await result(future)
-    async with sharing(inbox) as (three, _, _record):
+    async with sharing(sessions) as (three, _, _record):
         assert (await begin(three, **{**KEPT, "transfer": "e" * 32}))["chunks"] == 0
-    inbox.close()
+    sessions.close()
 
 
 async def test_receive__open_files_are_limited_and_a_session_has_always_one(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("srd.file_transfer.inbox.MAX_OPEN_FILES", 2)
-    inbox = TransferSessions(Directory(output, overwrite=False))
-    async with sharing(inbox) as (one, _, _), sharing(inbox) as (two, _, _record):
+    monkeypatch.setattr("srd.file_transfer.sessions.MAX_OPEN_FILES", 2)
+    sessions = TransferSessions(Directory(output, overwrite=False))
+    async with sharing(sessions) as (one, _, _), sharing(sessions) as (two, _, _record):
         await send_control(one, "offer", **offer_fields(file(0), file(1), file(2)))
         assert set(await all_answered(one, 2)) == {0, 1}
         await send_control(two, "offer", **offer_fields(file(3), file(4)))
@@ -655,24 +655,24 @@ async def test_receive__open_files_are_limited_and_a_session_has_always_one(
         await put(one, b"0123456789", index=1)
         await end(one, b"0123456789", file=1)
         assert set(await all_answered(one, 2)) == {1, 2}
-    inbox.close()
+    sessions.close()
 
 
 async def test_receive__an_idle_peer_costs_nothing_and_is_not_kept(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("srd.file_transfer.receiving.OFFER_WITHIN_S", 0.05)
-    inbox = TransferSessions(Directory(output, overwrite=False))
+    sessions = TransferSessions(Directory(output, overwrite=False))
     async with pair() as (_, _, _, there):
         files, threads = open_files(), set(threading.enumerate())  # of which an earlier test's may end meanwhile
-        receiver = FileReceiver(there, inbox=inbox)
+        receiver = FileReceiver(there, sessions=sessions)
         assert open_files() == files
         assert set(threading.enumerate()) <= threads
         with pytest.raises(NotStartedError, match=r"^127.0.0.1:\d+: offered nothing within 0.05 s$"):
             await receiver.receive()
         assert open_files() == files
         assert set(threading.enumerate()) <= threads
-    inbox.close()
+    sessions.close()
 
 
 async def test_receive__a_live_sender_that_sends_nothing_bad_flow(

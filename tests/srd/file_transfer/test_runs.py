@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.file_transfer.runs import Kind, Range, runs
+from srd.file_transfer.runs import Range, RunKind, runs
 
 
 def ranges_of(chunks: list[bool]) -> list[Range]:
@@ -25,5 +25,5 @@ def test_runs__every_chunk_once(chunks: list[tuple[bool, bool]]) -> None:
     found = [
         (run.kind, index) for run in runs(len(chunks), holes=holes, there=there) for index in range(run.first, run.end)
     ]
-    kinds = [Kind.THERE if is_there else Kind.HOLE if is_hole else Kind.DATA for is_there, is_hole in chunks]
+    kinds = [RunKind.THERE if is_there else RunKind.HOLE if is_hole else RunKind.DATA for is_there, is_hole in chunks]
     assert found == [(kind, index) for index, kind in enumerate(kinds)]

@@ -20,10 +20,10 @@ from devmem.region import Region
 from srd.errors import PeerError, SrdError
 from srd.file_transfer import source_file
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
-from srd.file_transfer.outgoing import Outgoing
+from srd.file_transfer.outgoing import OutgoingFile
 from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE
 from srd.file_transfer.read_ahead import SLOTS
-from srd.file_transfer.sending import FileEnd, FileSender, Sent
+from srd.file_transfer.sending import FileEnd, FileSender, SentFile
 from srd.file_transfer.source_file import SourceFile
 from srd.peer import Peer
 from srd.proto.wire.status import Status
@@ -56,7 +56,7 @@ async def fails(path: Path, *, match: str, error: type[SrdError] = TransferError
         sender.close()
 
 
-async def send_to(script: Peer, sender: FileSender, path: Path) -> asyncio.Future[Sent]:
+async def send_to(script: Peer, sender: FileSender, path: Path) -> asyncio.Future[SentFile]:
     """Begin to send; return when the scripted receiver has received the offer."""
     sending = asyncio.ensure_future(sender.send(path))
     offer = await receive_control(script)
@@ -74,7 +74,7 @@ async def test_send__arrives_verified(tmp_path: Path, output: Path, size_bytes: 
     async with ends(output, mapped=mapped) as (sender, record):
         sent = await sender.send(path)
         digest = digest_of(path.read_bytes())
-        assert sent == Sent("a.bin", size_bytes, "blake3", digest)
+        assert sent == SentFile("a.bin", size_bytes, "blake3", digest)
         (received,) = record.received
         assert (received.name, received.size, received.digest) == ("a.bin", size_bytes, digest)
         assert (output / "a.bin").read_bytes() == path.read_bytes()
@@ -457,8 +457,8 @@ async def test_send__a_receiver_that_accepts_no_chunk_is_not_retried_bad_flow(
         assert not isinstance(error, TransferInterruptedError)
 
 
-def outgoing(path: Path, number: int = 0, **more: Any) -> Outgoing:
-    return Outgoing(path, path.name, size=path.stat().st_size, transfer=f"{number:032x}", **more)
+def outgoing(path: Path, number: int = 0, **more: Any) -> OutgoingFile:
+    return OutgoingFile(path, path.name, size=path.stat().st_size, transfer=f"{number:032x}", **more)
 
 
 @pytest.mark.parametrize("mapped", [False, True])
@@ -481,7 +481,7 @@ async def test_send_all__the_next_attempt_sends_the_missing_chunks(
         await sender.send_all([file], on_end=lambda _, outcome: outcomes.append(outcome))
         assert sum(seen) == path.stat().st_size
     assert 0 < record.resumed[0][1] <= path.stat().st_size - CHUNK_BYTES
-    assert outcomes == [Sent("a.bin", path.stat().st_size, "blake3", digest_of(path.read_bytes()))]
+    assert outcomes == [SentFile("a.bin", path.stat().st_size, "blake3", digest_of(path.read_bytes()))]
     assert (output / "a.bin").read_bytes() == path.read_bytes()
     assert names(output) == ["a.bin"]
 
@@ -507,7 +507,7 @@ async def test_send_all__more_files_than_are_in_flight_and_a_tree(tmp_path: Path
     for number in (7, 8):
         files[number].name = f"one/two/{number}"
     large = outgoing(file_of(tmp_path, 3 * CHUNK_BYTES + 1, name="large"), 999)
-    trees = [Outgoing(tmp_path, name, mode=0o750, mtime_ns=10**18) for name in ("one/two", "one", "empty")]
+    trees = [OutgoingFile(tmp_path, name, mode=0o750, mtime_ns=10**18) for name in ("one/two", "one", "empty")]
     contents = {file.name: file.path.read_bytes() for file in [*files, large] if file.path.exists()}
     outcomes: dict[str, FileEnd] = {}
     async with ends(output) as (sender, record):
@@ -549,7 +549,7 @@ async def test_send_all__what_is_there_is_not_sent(
         monkeypatch.setattr(Peer, "post_send", recording)
         await sender.send_all(files, on_end=lambda file, outcome: outcomes.update({file.name: outcome}))
         assert record.identical == ["0"]
-    assert [isinstance(outcomes[name], Sent) and outcomes[name].was_there for name in "012"] == [True, False, False]  # type: ignore[union-attr]
+    assert [isinstance(outcomes[name], SentFile) and outcomes[name].was_there for name in "012"] == [True, False, False]  # type: ignore[union-attr]
     assert sorted(number for number in numbers if number is not None and number < CONTROL_MESSAGE) == [*range(3, 9)]
     assert all((output / file.name).read_bytes() == file.path.read_bytes() for file in files)
 

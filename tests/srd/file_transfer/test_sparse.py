@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from srd.file_transfer.chunk_file import BLOCK_BYTES, ChunkFile
 from srd.file_transfer.directory import Directory
 from srd.file_transfer.errors import TransferError
-from srd.file_transfer.inbox import TransferSessions
-from srd.file_transfer.outgoing import Outgoing
+from srd.file_transfer.outgoing import OutgoingFile
 from srd.file_transfer.protocol import CHUNK_BYTES, MAX_RANGES
-from srd.file_transfer.sending import FileSender, Sent
+from srd.file_transfer.sending import FileSender, SentFile
+from srd.file_transfer.sessions import TransferSessions
 from srd.file_transfer.source_file import SourceFile
 from srd.file_transfer.standard_output import StandardOutput
 from tests.patience import until
@@ -101,7 +101,7 @@ async def test_send__holes_are_not_sent_and_are_holes(
     monkeypatch.setattr(FileSender, "_post", watched)
     async with ends(output) as (sender, record):
         sent = await sender.send(path)
-        assert sent == Sent("holes.bin", size, "blake3", digest_of(path.read_bytes()))
+        assert sent == SentFile("holes.bin", size, "blake3", digest_of(path.read_bytes()))
         assert [(received.size, received.digest) for received in record.received] == [(size, sent.digest)]
     there = output / "holes.bin"
     assert there.read_bytes() == path.read_bytes()
@@ -113,10 +113,10 @@ async def test_send__holes_are_not_sent_and_are_holes(
 async def test_send__holes_are_zeros_on_standard_output(tmp_path: Path) -> None:
     path = with_holes(tmp_path, 5 * MIB, (2 * MIB, 5))
     reading, writing = os.pipe()
-    reader, inbox = Reader(reading), TransferSessions(StandardOutput(writing))
-    async with session(inbox) as (sender, _):
+    reader, sessions = Reader(reading), TransferSessions(StandardOutput(writing))
+    async with session(sessions) as (sender, _):
         await sender.send(path)
-    inbox.close()
+    sessions.close()
     os.close(writing)
     assert reader.all() == path.read_bytes()
 
@@ -127,8 +127,8 @@ async def test_send__the_next_attempt_sends_what_is_missing_between_verified_chu
 ) -> None:
     """Chunk 1 is lost with the first attempt; the others are not sent again."""
     path = with_holes(tmp_path, 9 * MIB, (0, 4 * MIB), (7 * MIB, MIB)) if has_holes else file_of(tmp_path, 6 * MIB)
-    file = Outgoing(path, path.name, transfer="1" * 32)
-    inbox, posted = TransferSessions(Directory(output, overwrite=False)), list[int]()
+    file = OutgoingFile(path, path.name, transfer="1" * 32)
+    sessions, posted = TransferSessions(Directory(output, overwrite=False)), list[int]()
     post = FileSender._post
 
     def without_1(self: FileSender, offered: Any, each: Any) -> None:
@@ -139,21 +139,21 @@ async def test_send__the_next_attempt_sends_what_is_missing_between_verified_chu
             post(self, offered, each)
 
     monkeypatch.setattr(FileSender, "_post", without_1)
-    async with session(inbox, retry_for_s=60) as (sender, _):
+    async with session(sessions, retry_for_s=60) as (sender, _):
         sending = asyncio.ensure_future(send(sender, file))
         data = (4 if has_holes else 5) * MIB
         await until(lambda: file.acked_bytes == data)
         await interrupted(sender, sending)
     posted.clear()
     posted.append(1)
-    async with session(inbox, retry_for_s=60) as (sender, record):
+    async with session(sessions, retry_for_s=60) as (sender, record):
         (sent,) = await send(sender, file)
-        assert sent == Sent(path.name, path.stat().st_size, "blake3", digest_of(path.read_bytes()))
+        assert sent == SentFile(path.name, path.stat().st_size, "blake3", digest_of(path.read_bytes()))
         assert [resumed for _, resumed in record.resumed] == [data]
     assert posted == [1, 1]
     assert (output / path.name).read_bytes() == path.read_bytes()
     file.close()
-    inbox.close()
+    sessions.close()
 
 
 # -- the receiver's file --------------------------------------------------------------------------------------------

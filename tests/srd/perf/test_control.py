@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.perf.control import Control, Kind, counts_untrusted, decode_untrusted, encode, reason_untrusted
+from srd.perf.control import Control, ControlKind, counts_untrusted, decode_untrusted, encode, reason_untrusted
 from srd.perf.errors import PerfError
 from srd.perf.meter import Load, Total
 from srd.perf.parameters import Parameters
-from srd.perf.results import Results, results_untrusted
+from srd.perf.results import EndFigures, results_untrusted
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
 )
-RESULTS = asdict(Results([Total(0, sends=False, seconds=1.0, size_bytes=5)], Load(1.0, 1.0, 0.0), ""))
+RESULTS = asdict(EndFigures([Total(0, sends=False, seconds=1.0, size_bytes=5)], Load(1.0, 1.0, 0.0), ""))
 
 
 def test_decode_untrusted__is_the_inverse_of_encode() -> None:
-    assert decode_untrusted(encode(Kind.END, sent=[1, 2])[4:]) == (Kind.END, {"sent": [1, 2]})
+    assert decode_untrusted(encode(ControlKind.END, sent=[1, 2])[4:]) == (ControlKind.END, {"sent": [1, 2]})
 
 
 @given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
@@ -32,7 +32,7 @@ def test_decode_untrusted__any_bytes(body: bytes) -> None:
         kind, fields = decode_untrusted(body)
     except PerfError:
         return
-    assert kind in Kind
+    assert kind in ControlKind
     assert isinstance(fields, dict)
 
 
@@ -77,20 +77,20 @@ def reading(data: bytes) -> Control:
 
 
 async def test_receive__messages_in_order_and_the_end() -> None:
-    control = reading(encode(Kind.READY, cookie="a") + encode(Kind.START))
-    assert await control.receive(Kind.READY) == (Kind.READY, {"cookie": "a"})
-    assert await control.receive(Kind.START, Kind.FINISHED) == (Kind.START, {})
+    control = reading(encode(ControlKind.READY, cookie="a") + encode(ControlKind.START))
+    assert await control.receive(ControlKind.READY) == (ControlKind.READY, {"cookie": "a"})
+    assert await control.receive(ControlKind.START, ControlKind.FINISHED) == (ControlKind.START, {})
     with pytest.raises(PerfError, match="has closed"):
-        await control.receive(Kind.START)
+        await control.receive(ControlKind.START)
 
 
 @pytest.mark.parametrize(
     ("data", "error"),
     [
-        (encode(Kind.FAILED, reason="a reason"), "^a reason$"),
-        (encode(Kind.REFUSED, reason="busy\n"), r"^busy\\n$"),
-        (encode(Kind.END), "sent end where ready was expected"),
-        (encode(Kind.READY, cookie="a" * 100), "100 are allowed"),
+        (encode(ControlKind.FAILED, reason="a reason"), "^a reason$"),
+        (encode(ControlKind.REFUSED, reason="busy\n"), r"^busy\\n$"),
+        (encode(ControlKind.END), "sent end where ready was expected"),
+        (encode(ControlKind.READY, cookie="a" * 100), "100 are allowed"),
         (b"\xff\xff\xff\xff", "100 are allowed"),
         (b"\0\0\0\x02{", "has closed"),
         (b"\0\0", "has closed"),
@@ -98,4 +98,4 @@ async def test_receive__messages_in_order_and_the_end() -> None:
 )
 async def test_receive__bad_flow(data: bytes, error: str) -> None:
     with pytest.raises(PerfError, match=error):
-        await reading(data).receive(Kind.READY)
+        await reading(data).receive(ControlKind.READY)

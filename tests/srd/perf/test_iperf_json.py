@@ -11,7 +11,7 @@ import pytest
 
 from srd.perf.iperf_json import document, error_document
 from srd.perf.parameters import Direction, Parameters, Protocol
-from srd.perf.results import Report
+from srd.perf.results import PerfReport
 from srd.perf.tcp_socket import CUBIC
 from tests.srd.perf.ends import SRD_AND_TCP, served
 
@@ -29,7 +29,7 @@ def keys(value: Any, *, at: str = "") -> set[str]:
     return set()
 
 
-async def measured(protocol: Protocol, direction: Direction, *, streams: int) -> Report:
+async def measured(protocol: Protocol, direction: Direction, *, streams: int) -> PerfReport:
     parameters = Parameters(
         protocol,
         "" if protocol is Protocol.SRD else CUBIC,

@@ -8,12 +8,12 @@ from itertools import pairwise
 import pytest
 
 from srd.endpoint import Endpoint
-from srd.perf.control import VERSION, Control, Kind, encode
+from srd.perf.control import VERSION, Control, ControlKind, encode
 from srd.perf.errors import PerfError
 from srd.perf.parameters import Direction, Parameters, Protocol
 from srd.perf.parameters import encode as encode_parameters
 from srd.perf.payload import PayloadSource
-from srd.perf.running import Running
+from srd.perf.running import RunningStreams
 from srd.perf.tcp_socket import CUBIC, why_unavailable
 from tests.patience import PATIENCE_S
 from tests.srd.loopback import PLAIN
@@ -118,11 +118,11 @@ async def test_a_wrong_byte_is_found(protocol: Protocol, direction: Direction, m
 
 
 async def test_less_than_was_sent_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def claims_a_byte_more(self: Running) -> list[int]:
+    async def claims_a_byte_more(self: RunningStreams) -> list[int]:
         return [size_bytes + 1 for size_bytes in await stop(self)]
 
-    stop = Running.stop
-    monkeypatch.setattr(Running, "stop", claims_a_byte_more)
+    stop = RunningStreams.stop
+    monkeypatch.setattr(RunningStreams, "stop", claims_a_byte_more)
     monkeypatch.setattr("srd.perf.running.STALL_S", 0.1)
     async with served() as server:
         with pytest.raises(PerfError, match=r"stream 1: 3145730 bytes were sent, and 3145729 have arrived"):
@@ -154,17 +154,17 @@ GARBAGE = {
     "no JSON": b"\0\0\0\x03[1,",
     "deep JSON": (1 << 16).to_bytes(4) + b"[" * (1 << 16),
     "a length that never comes": b"\xff\xff\xff\xff",
-    "an unknown kind": encode(Kind.TEST).replace(b"test", b"tost"),
-    "a kind of the server's": encode(Kind.START),
-    "no parameters": encode(Kind.TEST, version=VERSION),
-    "another version": encode(Kind.TEST, version=VERSION + 1, parameters=encode_parameters(parameters())),
+    "an unknown kind": encode(ControlKind.TEST).replace(b"test", b"tost"),
+    "a kind of the server's": encode(ControlKind.START),
+    "no parameters": encode(ControlKind.TEST, version=VERSION),
+    "another version": encode(ControlKind.TEST, version=VERSION + 1, parameters=encode_parameters(parameters())),
     "a million streams": encode(
-        Kind.TEST, version=VERSION, parameters={**encode_parameters(parameters()), "streams": 10**6}
+        ControlKind.TEST, version=VERSION, parameters={**encode_parameters(parameters()), "streams": 10**6}
     ),
-    "a stream of no test": encode(Kind.JOIN, cookie="a" * 36, stream=0),
-    "a cookie that is no text": encode(Kind.JOIN, cookie=7, stream=0),
-    "a cookie of half a character": encode(Kind.JOIN, cookie="\ud800" * 36, stream=0),
-    "a cookie that is no ASCII": encode(Kind.JOIN, cookie="é" * 36, stream=0),
+    "a stream of no test": encode(ControlKind.JOIN, cookie="a" * 36, stream=0),
+    "a cookie that is no text": encode(ControlKind.JOIN, cookie=7, stream=0),
+    "a cookie of half a character": encode(ControlKind.JOIN, cookie="\ud800" * 36, stream=0),
+    "a cookie that is no ASCII": encode(ControlKind.JOIN, cookie="é" * 36, stream=0),
 }
 
 
@@ -189,21 +189,21 @@ async def test_garbage_in_a_test_ends_it_and_nothing_else() -> None:
             reader, writer = await peer.open_stream()
             control = Control(reader, writer)
             await control.send(
-                Kind.TEST, version=VERSION, parameters=encode_parameters(parameters(seconds=9.0, size_bytes=0))
+                ControlKind.TEST, version=VERSION, parameters=encode_parameters(parameters(seconds=9.0, size_bytes=0))
             )
-            _, ready = await control.receive(Kind.READY)
+            _, ready = await control.receive(ControlKind.READY)
             for cookie, stream in (("0" * 36, 0), (ready["cookie"], 1), (ready["cookie"], -1), (ready["cookie"], True)):
                 intruder = await endpoint.connect(HOST, server.port)
                 join = Control(*await intruder.open_stream())
-                await join.send(Kind.JOIN, cookie=cookie, stream=stream)
+                await join.send(ControlKind.JOIN, cookie=cookie, stream=stream)
                 await intruder.wait_ended()
             data = await endpoint.connect(HOST, server.port)
             join = Control(*await data.open_stream())
-            await join.send(Kind.JOIN, cookie=ready["cookie"], stream=0)
-            await control.receive(Kind.START)
+            await join.send(ControlKind.JOIN, cookie=ready["cookie"], stream=0)
+            await control.receive(ControlKind.START)
             await data.send(b"not what the pattern says", immediate=7)
             with pytest.raises(PerfError, match="is not what was sent"):
-                await control.receive(Kind.RESULTS)
+                await control.receive(ControlKind.RESULTS)
             writer.close()
             await until_free(server)
 
@@ -215,8 +215,10 @@ async def test_a_connection_without_the_cookie_is_closed() -> None:
             peer = await endpoint.connect(HOST, server.port)
             reader, writer = await peer.open_stream()
             control = Control(reader, writer)
-            await control.send(Kind.TEST, version=VERSION, parameters=encode_parameters(parameters(Protocol.TCP)))
-            await control.receive(Kind.READY)
+            await control.send(
+                ControlKind.TEST, version=VERSION, parameters=encode_parameters(parameters(Protocol.TCP))
+            )
+            await control.receive(ControlKind.READY)
             for greeting in (bytes(38), b""):
                 incoming, outgoing = await asyncio.open_connection(HOST, server.port)
                 outgoing.write(greeting)

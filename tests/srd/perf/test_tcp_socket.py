@@ -7,7 +7,7 @@ import pytest
 
 from srd.perf import tcp_socket
 from srd.perf.errors import UnavailableError
-from srd.perf.tcp_socket import CUBIC, IPPROTO_MPTCP, Sent, make_socket, sent_by, why_unavailable
+from srd.perf.tcp_socket import CUBIC, IPPROTO_MPTCP, SentCounts, make_socket, sent_by, why_unavailable
 
 
 def test_make_socket__uses_the_named_algorithm() -> None:
@@ -49,7 +49,7 @@ def test_sent_by__counts_bytes(mptcp: bool) -> None:  # noqa: FBT001  a paramete
             sock.sendall(bytes(10_000))
             assert len(peer.recv(10_000, socket.MSG_WAITALL)) == 10_000
             sent = sent_by(sock)
-    assert sent == Sent(bytes_sent=10_000, bytes_retransmitted=0, subflows=int(mptcp))
+    assert sent == SentCounts(bytes_sent=10_000, bytes_retransmitted=0, subflows=int(mptcp))
 
 
 @pytest.mark.root  # TCP: a kernel may allow only root to choose cubic
@@ -63,13 +63,13 @@ def test_sent_by__mptcp_fallback_to_tcp() -> None:
         with listener.accept()[0] as peer:
             sock.sendall(bytes(3_000))
             assert len(peer.recv(3_000, socket.MSG_WAITALL)) == 3_000
-            assert sent_by(sock) == Sent(bytes_sent=3_000, bytes_retransmitted=0)
+            assert sent_by(sock) == SentCounts(bytes_sent=3_000, bytes_retransmitted=0)
 
 
 def test_sent_by_tcp__reads_the_two_fields() -> None:
     info = bytearray(256)
     struct.pack_into("=2Q", info, 200, 1000, 250)
-    assert tcp_socket._sent_by_tcp(bytes(info)) == Sent(bytes_sent=1000, bytes_retransmitted=250)
+    assert tcp_socket._sent_by_tcp(bytes(info)) == SentCounts(bytes_sent=1000, bytes_retransmitted=250)
 
 
 def test_sent_by_tcp__old_kernel_bad_flow() -> None:

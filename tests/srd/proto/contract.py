@@ -8,7 +8,7 @@ from typing import Any
 from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
 from srd.proto.events import MessageAborted, WriteReceived
-from srd.proto.memory import Inbox
+from srd.proto.memory import Destinations
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
@@ -30,17 +30,17 @@ class Pair:
         seed: int = 1,
         shape: Shape | None = None,
         conditions: Conditions | None = None,
-        inbox: Inbox | None = None,
+        destinations: Destinations | None = None,
         **config: Any,
     ) -> None:
-        """`inbox` is b's."""
+        """`destinations` are b's."""
         self.network = Network(
             seed=seed,
             shape=shape,
             conditions=conditions,
             config=replace(ProtocolConfig(), **config),
             region_bytes=16 << 20,
-            inboxes={} if inbox is None else {"b": inbox},
+            destinations={} if destinations is None else {"b": destinations},
         )
         self.a, self.b = self.network.a, self.network.b
         self.a.keys.ranges[KEY_A] = (START_A, SIZE, "lrw")

@@ -24,7 +24,7 @@ from srd.proto.trace import (
 )
 from srd.proto.work_request import WorkRequest
 from srd.qlog.reader import Record
-from srd.qlog.summary import STALLS, PeerSummary, ReceivedPath, Stalls, summarise
+from srd.qlog.summary import STALLS, LongestStalls, PeerSummary, ReceivedPath, summarise
 from tests.simulation import Network, completed
 
 
@@ -55,7 +55,7 @@ def summary(*timed: tuple[float, TraceEvent]) -> PeerSummary:
 
 
 def test_stalls__between_progress_while_something_is_outstanding() -> None:
-    stalls = Stalls()
+    stalls = LongestStalls()
     stalls.wait(1.0)
     stalls.wait(1.5)  # already waiting
     stalls.progress(3.0, outstanding=True)
@@ -66,7 +66,7 @@ def test_stalls__between_progress_while_something_is_outstanding() -> None:
 
 
 def test_stalls__only_the_longest_are_kept() -> None:
-    stalls = Stalls()
+    stalls = LongestStalls()
     at_s = 0.0
     for length in (3, 9, 1, 7, 5, 8, 2, 6, 4):
         stalls.wait(at_s)

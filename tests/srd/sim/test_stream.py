@@ -6,13 +6,13 @@ from netns.netem.shape import Shape
 from netns.topology.model import leaf_spine
 from srd.proto.config import ProtocolConfig
 from srd.sim.simulation import Simulation
-from srd.sim.stream import Stream
+from srd.sim.stream import MessageStream
 
 
-def make(*, outstanding: int, messages: int) -> tuple[Simulation, Stream]:
+def make(*, outstanding: int, messages: int) -> tuple[Simulation, MessageStream]:
     simulation = Simulation(leaf_spine(shape=Shape(delay_us=100)), config=ProtocolConfig(), seed=1)
     (connection,) = simulation.connect([("h1", "h2")])
-    stream = Stream(
+    stream = MessageStream(
         connection,
         message_bytes=1000,
         outstanding=outstanding,

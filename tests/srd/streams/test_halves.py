@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srd.errors import PacketError
-from srd.streams.halves import MERGED_BYTES, Outgoing, ReceiveHalf, SendHalf
-from srd.streams.wire import INITIAL_WINDOW_BYTES, MAX_AHEAD, MAX_PIECES, Kind, low_bits
+from srd.streams.halves import MERGED_BYTES, OutgoingFrame, ReceiveHalf, SendHalf
+from srd.streams.wire import INITIAL_WINDOW_BYTES, MAX_AHEAD, MAX_PIECES, FrameKind, low_bits
 
 SEED = 21
 PIECE = 1000
@@ -29,7 +29,7 @@ def receiver(*, window: int = 1 << 20, offset: int = 0) -> ReceiveHalf:
     return half
 
 
-def polled(half: SendHalf) -> list[Outgoing]:
+def polled(half: SendHalf) -> list[OutgoingFrame]:
     messages = []
     while (message := half.poll()) is not None:
         messages.append(message)
@@ -101,8 +101,8 @@ def test_send__the_end_does_not_wait_for_the_limit() -> None:
     half.write(bytes(700))
     half.finish()
     end, data = polled(half)
-    assert (end.kind, end.offset) == (Kind.EOF, 700)
-    assert (data.kind, len(data.payload)) == (Kind.DATA, 500)
+    assert (end.kind, end.offset) == (FrameKind.EOF, 700)
+    assert (data.kind, len(data.payload)) == (FrameKind.DATA, 500)
     half.on_acknowledged(end)
     half.on_acknowledged(data)
     assert not half.all_acknowledged

@@ -14,7 +14,7 @@ from srd.proto.events import Event, MessageReceived
 from srd.proto.wire.data import Burst
 from srd.sim.simulation import Connection, Simulation
 from srd.streams.stream import Stream
-from srd.streams.wire import Frame, Kind, frame_untrusted, key
+from srd.streams.wire import Frame, FrameKind, frame_untrusted, key
 from tests.srd.loopback import content
 
 COUNT = 8
@@ -52,7 +52,7 @@ class Transfer:
         """Return when each part had been read, in seconds."""
         started_ns = self.simulation.now_ns
         for stream, part in zip(self.sending, self.parts, strict=True):
-            limit = Frame(Kind.LIMIT, stream.number, COUNT * EACH_BYTES)
+            limit = Frame(FrameKind.LIMIT, stream.number, COUNT * EACH_BYTES)
             stream.on_frame_untrusted(limit, b"")
             stream.write(part)
         for _ in range(self.size_bytes // PIECE_BYTES):  # in turns, one message of each

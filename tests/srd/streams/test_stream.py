@@ -6,9 +6,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from srd.streams.halves import Outgoing
-from srd.streams.stream import State, Stream
-from srd.streams.wire import INITIAL_WINDOW_BYTES, MAX_PIECES, Frame, Kind
+from srd.streams.halves import OutgoingFrame
+from srd.streams.stream import DirectionState, Stream
+from srd.streams.wire import INITIAL_WINDOW_BYTES, MAX_PIECES, Frame, FrameKind
 
 WINDOW = INITIAL_WINDOW_BYTES
 PIECE = 9000
@@ -18,11 +18,11 @@ def stream() -> Stream:
     return Stream(4, window_bytes=WINDOW, piece_bytes=PIECE)
 
 
-def frame(message: Outgoing) -> Frame:
+def frame(message: OutgoingFrame) -> Frame:
     return Frame(message.kind, 4, message.offset)
 
 
-def polled(end: Stream) -> list[Outgoing]:
+def polled(end: Stream) -> list[OutgoingFrame]:
     messages = []
     while (message := end.poll()) is not None:
         messages.append(message)
@@ -38,24 +38,24 @@ def test_close__after_the_end_still_tells_that_nothing_is_read() -> None:
     for message in polled(one):
         one.on_acknowledged(message)
     one.close()
-    assert [message.kind for message in polled(one)] == [Kind.STOP]
+    assert [message.kind for message in polled(one)] == [FrameKind.STOP]
     assert one.over
 
 
 def test_close__what_the_other_end_has_read_to_the_end_needs_no_stop() -> None:
     one = stream()
-    one.on_frame_untrusted(Frame(Kind.EOF, 4, 0), b"")
+    one.on_frame_untrusted(Frame(FrameKind.EOF, 4, 0), b"")
     assert one.take() is None
     one.close()
-    assert [message.kind for message in polled(one)] == [Kind.EOF]
+    assert [message.kind for message in polled(one)] == [FrameKind.EOF]
 
 
 def test_stop__what_was_not_sent_is_discarded() -> None:
     one = stream()
     one.write(bytes(2 * WINDOW))
     polled(one)
-    one.on_frame_untrusted(Frame(Kind.STOP, 4, 0), b"")
-    assert (one.sending, one.send.buffered_bytes, polled(one)) == (State.ENDED, 0, [])
+    one.on_frame_untrusted(Frame(FrameKind.STOP, 4, 0), b"")
+    assert (one.sending, one.send.buffered_bytes, polled(one)) == (DirectionState.ENDED, 0, [])
 
 
 def test_abort__is_told_once() -> None:
@@ -91,8 +91,8 @@ class TwoEnds(RuleBasedStateMachine):
         self.ended = [False, False]  # writes no more
         self.stopped = [False, False]  # reads no more
         self.aborted = False
-        self.flying: list[tuple[int, Outgoing]] = []  # from the end of that number
-        self.landed: list[tuple[int, Outgoing]] = []
+        self.flying: list[tuple[int, OutgoingFrame]] = []  # from the end of that number
+        self.landed: list[tuple[int, OutgoingFrame]] = []
 
     def _poll(self) -> None:
         for number, end in enumerate(self.ends):

@@ -18,9 +18,9 @@ from srd.peer import Peer
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 from srd.send_memory import in_place
-from srd.streams.halves import Outgoing
+from srd.streams.halves import OutgoingFrame
 from srd.streams.table import MAX_PIECE_BYTES, ReaderWriter, Streams
-from srd.streams.wire import BACKLOG, INITIAL_WINDOW_BYTES, MAX_PIECES, Kind, key
+from srd.streams.wire import BACKLOG, INITIAL_WINDOW_BYTES, MAX_PIECES, FrameKind, key
 from tests.patience import PATIENCE_S, until
 from tests.srd.loopback import SMALL, content, pair, receive
 from tests.srd.lossy import relay
@@ -340,7 +340,7 @@ async def test_peer_ends__in_the_turn_in_which_the_last_bytes_are_acknowledged()
     """The loop calls the callbacks of the requests after the peer has ended: what has arrived is not lost."""
     posted: list[asyncio.Future[Status]] = []
 
-    def post(_: int, __: Outgoing) -> asyncio.Future[Status]:
+    def post(_: int, __: OutgoingFrame) -> asyncio.Future[Status]:
         posted.append(asyncio.get_running_loop().create_future())
         return posted[-1]
 
@@ -374,14 +374,14 @@ def post(peer: Peer, message_key: int, *, immediate: int | None = 0, payload: by
     peer._post(wr, view=memory.view)
 
 
-DATA, EOF, LIMIT = (key(kind, stream=0) for kind in (Kind.DATA, Kind.EOF, Kind.LIMIT))
+DATA, EOF, LIMIT = (key(kind, stream=0) for kind in (FrameKind.DATA, FrameKind.EOF, FrameKind.LIMIT))
 VIOLATIONS: dict[str, list[tuple[int, int | None, bytes]]] = {
     "unknown kind": [(1, 0, b"")],
     "no offset": [(DATA, None, b"abc")],
     "a payload in a limit": [(LIMIT, 0, b"abc")],
-    "never opened by the victim": [(key(Kind.DATA, stream=1), 0, b"abc")],
-    "too many": [(key(Kind.LIMIT, stream=2 * BACKLOG + 2), 0, b"")],
-    "a huge number": [(key(Kind.LIMIT, stream=(1 << 56) - 2), 0, b"")],
+    "never opened by the victim": [(key(FrameKind.DATA, stream=1), 0, b"abc")],
+    "too many": [(key(FrameKind.LIMIT, stream=2 * BACKLOG + 2), 0, b"")],
+    "a huge number": [(key(FrameKind.LIMIT, stream=(1 << 56) - 2), 0, b"")],
     "beyond the limit": [(DATA, WINDOW - 1, b"abc")],
     "twice": [(DATA, 0, b"abc"), (DATA, 2, b"abc")],
     "twice, and more": [(DATA, 0, b"abc"), (DATA, 2, b"abc"), *((DATA, 5 + 3 * n, b"abc") for n in range(20))],
@@ -460,8 +460,8 @@ async def test_hostile__messages_of_streams_that_are_over_are_dropped() -> None:
         writer.close()
         their_writer.close()
         await settled(here, there)
-        for kind in Kind:
-            post(here, key(kind, stream=0), payload=b"x" if kind is Kind.DATA else b"")
+        for kind in FrameKind:
+            post(here, key(kind, stream=0), payload=b"x" if kind is FrameKind.DATA else b"")
         await here.send(b"fine")
         assert await receive(there) == b"fine"
         assert not there.streams._pending

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from srd.errors import PacketError
 from srd.streams import wire
-from srd.streams.wire import Frame, Kind, ahead, frame_untrusted, key, low_bits
+from srd.streams.wire import Frame, FrameKind, ahead, frame_untrusted, key, low_bits
 
 STREAMS = st.integers(0, (1 << 56) - 1)
 
 
-@given(st.sampled_from(Kind), STREAMS, st.integers(0, 1 << 60))
-def test_frame__is_what_was_encoded(kind: Kind, stream: int, offset: int) -> None:
-    length = 5 if kind is Kind.DATA else 0
+@given(st.sampled_from(FrameKind), STREAMS, st.integers(0, 1 << 60))
+def test_frame__is_what_was_encoded(kind: FrameKind, stream: int, offset: int) -> None:
+    length = 5 if kind is FrameKind.DATA else 0
     marked = key(kind, stream=stream)
     assert 0 < marked < 1 << 64, "an ordinary message has key 0"
     assert frame_untrusted(marked, immediate=low_bits(offset), length=length) == Frame(kind, stream, offset % (1 << 32))
@@ -31,18 +31,18 @@ def test_frame__anything_else_is_one_error_bad_flow(message_key: int, immediate:
     except PacketError:
         return
     assert key(frame.kind, stream=frame.stream) == message_key
-    assert (frame.kind is Kind.DATA) == (length > 0)
+    assert (frame.kind is FrameKind.DATA) == (length > 0)
 
 
-@pytest.mark.parametrize(("kind", "length"), [(Kind.DATA, 0), (Kind.EOF, 1), (Kind.LIMIT, 1)])
-def test_frame__payload_where_none_belongs_bad_flow(kind: Kind, length: int) -> None:
+@pytest.mark.parametrize(("kind", "length"), [(FrameKind.DATA, 0), (FrameKind.EOF, 1), (FrameKind.LIMIT, 1)])
+def test_frame__payload_where_none_belongs_bad_flow(kind: FrameKind, length: int) -> None:
     with pytest.raises(PacketError, match=f"a stream's {kind.name} with {length} bytes"):
         frame_untrusted(key(kind, stream=0), immediate=0, length=length)
 
 
 def test_frame__without_an_offset_bad_flow() -> None:
     with pytest.raises(PacketError, match="without an offset"):
-        frame_untrusted(key(Kind.EOF, stream=0), immediate=None, length=0)
+        frame_untrusted(key(FrameKind.EOF, stream=0), immediate=None, length=0)
 
 
 @given(st.integers(0, 1 << 60), st.integers(0, (1 << 32) - 1))
@@ -54,7 +54,7 @@ def test_protocol_md__streams() -> None:
     _, title, section = (Path(wire.__file__).parents[1] / "PROTOCOL.md").read_text().partition("## 17. Streams")
     assert title
     kinds = re.findall(r"^\| (\d) \| ([A-Z]+) \| ", section, re.MULTILINE)
-    assert {(int(value), name) for value, name in kinds} == {(kind.value, kind.name) for kind in Kind}
+    assert {(int(value), name) for value, name in kinds} == {(kind.value, kind.name) for kind in FrameKind}
     constants = re.findall(r"^\| `([A-Z_]+)` \| ([0-9^,]+) \|", section, re.MULTILINE)
     assert len(constants) == 4
     for name, value in constants:

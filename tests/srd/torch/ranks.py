@@ -22,22 +22,20 @@ from srd.torch.device import KINDS as kinds  # noqa: E402, N811
 from srd.torch.mesh import Mesh, leaf_and_column  # noqa: E402
 from srd.torch.rendezvous import UNRESPONSIVE_AFTER_S  # noqa: E402
 from srd.torch.staging import Staging  # noqa: E402
-from srd.torch.transfers import _HEADER, EAGER_WINDOW_BYTES, Envelope, Link  # noqa: E402
-from srd.torch.watch import SILENT_S, _sockets  # noqa: E402
+from srd.torch.transfers import _HEADER, EAGER_WINDOW_BYTES, LEAST_BYTES, Envelope, RankLink  # noqa: E402
 from srd.torch.work import Work  # noqa: E402
 from tests.patience import PATIENCE_S  # noqa: E402
 
 __all__ = [
     "EAGER_WINDOW_BYTES",
-    "SILENT_S",
+    "LEAST_BYTES",
     "UNRESPONSIVE_AFTER_S",
     "Envelope",
     "GroupError",
-    "Link",
     "Mesh",
+    "RankLink",
     "Staging",
     "Work",
-    "_sockets",
     "dist",
     "header",
     "kinds",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.srd.torch.ranks import EAGER_WINDOW_BYTES, dist, run, torch
+from tests.srd.torch.ranks import EAGER_WINDOW_BYTES, LEAST_BYTES, dist, run, torch
 
 SIZES = (0, 1, 1000, 16_384, 16_385, 2_000_003)
 
@@ -151,7 +151,8 @@ def test_sends_that_nobody_receives__wait_at_the_sender(tmp_path: Path) -> None:
     (done, _), (_, kept) = run(unread, world=2, store=tmp_path / "store")
     least = 4000 * 4
     assert 1 <= done <= EAGER_WINDOW_BYTES // least
-    assert EAGER_WINDOW_BYTES - 2 * least <= kept <= EAGER_WINDOW_BYTES
+    barrier_bytes = LEAST_BYTES  # of a rank that may be ahead: collectives have a window of their own
+    assert EAGER_WINDOW_BYTES - 2 * least <= kept <= EAGER_WINDOW_BYTES + barrier_bytes
 
 
 def far_ahead() -> tuple[int, int]:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from srd import Peer
-from tests.srd.torch.ranks import Envelope, GroupError, Link, header
+from tests.srd.torch.ranks import Envelope, GroupError, RankLink, header
 
 
 class Silent:
@@ -37,8 +37,8 @@ class Owner:
         raise AssertionError(reason)
 
 
-def link_of(owner: Any) -> Link:
-    return Link(cast("Peer", Silent()), rank=1, host="192.0.2.1", owner=owner)
+def link_of(owner: Any) -> RankLink:
+    return RankLink(cast("Peer", Silent()), rank=1, host="192.0.2.1", owner=owner)
 
 
 @pytest.mark.parametrize("order", [*permutations(range(4))])

@@ -11,7 +11,7 @@ from srd.errors import UsageError
 from srd.proto.base.security import SecurityMode
 from srd.secure.config import Identity
 from srd.secure.keys import public_text
-from srd.tunnel.allowed import Admission, AllowedAddresses, host_network, is_within, read_peers
+from srd.tunnel.allowed import AddressPolicy, AllowedAddresses, host_network, is_within, read_peers
 from srd.tunnel.greeting import Address, Network
 
 KEYS = [bytes([each]) * 32 for each in range(3)]
@@ -64,7 +64,7 @@ def test_allowed_addresses__the_longest_network_decides(
 
 
 def test_admission__any_key_may_have_an_address_of_each_network() -> None:
-    allow = Admission(OWN, peers=None).networks_untrusted
+    allow = AddressPolicy(OWN, peers=None).networks_untrusted
     assert allow(identity(KEYS[0]), addresses("10.88.0.2", "fd88::2")) == networks("10.88.0.2/32", "fd88::2/128")
     for wanted, why in (
         (["10.88.0.1"], "10.88.0.1 is not a free address of 10.88.0.0/24, fd88::/64"),
@@ -76,7 +76,7 @@ def test_admission__any_key_may_have_an_address_of_each_network() -> None:
 
 def test_admission__the_networks_of_its_key() -> None:
     peers = {KEYS[0]: networks("10.88.0.2/32", "10.1.0.0/16")}
-    allow = Admission(OWN, peers=peers).networks_untrusted
+    allow = AddressPolicy(OWN, peers=peers).networks_untrusted
     assert allow(identity(KEYS[0]), addresses("10.88.0.2")) == peers[KEYS[0]]
     assert allow(identity(KEYS[0]), addresses("10.88.0.3")) == "10.88.0.3 is not an address of this key"
     assert allow(identity(KEYS[1]), addresses("10.88.0.2")) == "this key is not among the listener's peers"

@@ -15,7 +15,7 @@ import uvloop
 
 from netns.backends.relay.tap import inside
 from srd.tunnel.errors import InterfaceGoneError, TunnelError
-from srd.tunnel.interface import BANDS, Interface, InterfaceState, OwnAddress, Route, _free_band
+from srd.tunnel.interface import BANDS, InterfaceState, OwnAddress, TunnelInterface, TunnelRoute, _free_band
 from srd.tunnel.tun import Tun
 from tests.patience import PATIENCE_S, until
 from tests.srd.tunnel.cable import ip, namespaces, open_in
@@ -52,9 +52,9 @@ class Host:
     def route_over(self, gateway: str) -> None:
         self.ip("route", "replace", "default", "via", gateway)
 
-    def another(self, tun: Tun) -> Interface:
+    def another(self, tun: Tun) -> TunnelInterface:
         with inside(self.netns):
-            return Interface(tun.index)
+            return TunnelInterface(tun.index)
 
     def configure(
         self,
@@ -62,14 +62,14 @@ class Host:
         routes: list[str] | None = None,
         outside: tuple[str, ...] = (),
         mtu_bytes: int = 1500,
-        interface: Interface | None = None,
+        interface: TunnelInterface | None = None,
         metric: int | None = None,
     ) -> None:
         with inside(self.netns):
             (interface or self.interface).configure(
                 mtu_bytes=mtu_bytes,
                 addresses=[own(address) for address in addresses],
-                routes=[Route(ip_network(route), metric) for route in routes or []],
+                routes=[TunnelRoute(ip_network(route), metric) for route in routes or []],
                 outside=[ip_address(address) for address in outside],
             )
 
@@ -274,11 +274,11 @@ def test_configure__too_many_routes_with_the_other_ends_address(host: Host) -> N
 HOLD = f"""
 import time
 from ipaddress import ip_address, ip_interface, ip_network
-from srd.tunnel.interface import Interface, Route
+from srd.tunnel.interface import TunnelInterface, TunnelRoute
 from srd.tunnel.tun import Tun
 tun = Tun.open("held")
-interface = Interface(tun.index)
-routes = [Route(ip_network("0.0.0.0/0")), Route(ip_network("::/0"))]
+interface = TunnelInterface(tun.index)
+routes = [TunnelRoute(ip_network("0.0.0.0/0")), TunnelRoute(ip_network("::/0"))]
 outside = [ip_address("{PEER}"), ip_address("{PEER6}")]
 interface.configure(mtu_bytes=1500, addresses=[ip_interface("10.77.0.1/24")], routes=routes, outside=outside)
 print("configured", flush=True)

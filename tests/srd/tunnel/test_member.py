@@ -17,7 +17,7 @@ from srd.tunnel import frames, vnet
 from srd.tunnel.config import TunnelConfig
 from srd.tunnel.member import Member
 from srd.tunnel.order import HELD_PACKET_BYTES
-from srd.tunnel.send_memory import SendMemory
+from srd.tunnel.send_memory import PacketMemory
 from tests.patience import PATIENCE_S
 from tests.srd.tunnel.inner import ipv4, tcp
 
@@ -68,7 +68,7 @@ async def receiving(config: TunnelConfig, *, packets: int) -> AsyncIterator[tupl
     ):
         interface = Interface(packets=packets)
         member = Member(
-            await server.accept(), config=config, memory=SendMemory(), interface=interface, refusal=lambda *_: None
+            await server.accept(), config=config, memory=PacketMemory(), interface=interface, refusal=lambda *_: None
         )
         member.attach()
         member.join()

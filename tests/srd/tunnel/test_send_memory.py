@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from srd.tunnel.send_memory import Place, SendMemory
+from srd.tunnel.send_memory import MemoryPiece, PacketMemory
 
 CHUNK_BYTES, CHUNKS = 1024, 4
 
@@ -13,8 +13,8 @@ class Pieces(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.memory = SendMemory(chunk_bytes=CHUNK_BYTES, chunks=CHUNKS)
-        self.taken: list[tuple[Place, int]] = []
+        self.memory = PacketMemory(chunk_bytes=CHUNK_BYTES, chunks=CHUNKS)
+        self.taken: list[tuple[MemoryPiece, int]] = []
         self.number = 0
 
     @rule(room=st.integers(1, CHUNK_BYTES), data=st.data())

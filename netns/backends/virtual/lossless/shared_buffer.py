@@ -1,9 +1,9 @@
 """The shared buffer of a switch: what is admitted, and who must pause. It knows no time and no packets, only bytes.
 
-A `Group` is the bytes of one ingress port and class. Bytes of a lossless group go to its reserve, then to the shared
-pool while the group's part of that is within the threshold, then to its headroom; with none left the packet is dropped,
-which never happens if the headroom is right. Departures free headroom first, then the shared pool, then the reserve.
-A lossy group has the shared pool only, and the threshold is that of the queue which the packet joins.
+A `PriorityGroup` is the bytes of one ingress port and class. Bytes of a lossless group go to its reserve, then to the
+shared pool while the group's part of that is within the threshold, then to its headroom; with none left the packet is
+dropped, which never happens if the headroom is right. Departures free headroom first, then the shared pool, then the
+reserve. A lossy group has the shared pool only, and the threshold is that of the queue which the packet joins.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from netns.backends.virtual.lossless.profile import ClassProfile
 
 
-class Group:
+class PriorityGroup:
     """Bytes of one ingress port and class."""
 
     __slots__ = ("headroom", "headroom_limit", "lossless", "profile", "reserve", "reserve_limit", "shared")
@@ -34,7 +34,7 @@ class SharedBuffer:
 
     __slots__ = ("resume_offset_bytes", "shared_bytes", "used_bytes")
 
-    def __init__(self, *, total_bytes: int, groups: list[Group], resume_offset_bytes: int) -> None:
+    def __init__(self, *, total_bytes: int, groups: list[PriorityGroup], resume_offset_bytes: int) -> None:
         """`total_bytes` includes the groups' reserves and headrooms. Raises ValueError if these take all of it."""
         kept = sum(group.reserve_limit + group.headroom_limit for group in groups)
         if kept >= total_bytes:
@@ -49,7 +49,7 @@ class SharedBuffer:
             return profile.static_bytes
         return profile.alpha * (self.shared_bytes - self.used_bytes)
 
-    def admit(self, group: Group, *, length_bytes: int, queue_bytes: int) -> bool:
+    def admit(self, group: PriorityGroup, *, length_bytes: int, queue_bytes: int) -> bool:
         """Take a packet, or return False: it is dropped. `queue_bytes` is the queue that it would join."""
         if not group.lossless:
             if (
@@ -72,7 +72,7 @@ class SharedBuffer:
         self.used_bytes += length_bytes
         return True
 
-    def release(self, group: Group, *, length_bytes: int) -> None:
+    def release(self, group: PriorityGroup, *, length_bytes: int) -> None:
         """Free a packet's bytes."""
         part = min(length_bytes, group.headroom)
         group.headroom -= part
@@ -82,11 +82,11 @@ class SharedBuffer:
         self.used_bytes -= part
         group.reserve -= length_bytes - part
 
-    def pause_due(self, group: Group) -> bool:
+    def pause_due(self, group: PriorityGroup) -> bool:
         """Whether the sender of a lossless group must be stopped (XOFF)."""
         return group.headroom > 0 or group.shared >= self.threshold_bytes(group.profile)
 
-    def resume_due(self, group: Group) -> bool:
+    def resume_due(self, group: PriorityGroup) -> bool:
         """Whether it may go on (XON). An empty group may, however full the buffer is."""
         if group.headroom:
             return False

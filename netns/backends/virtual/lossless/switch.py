@@ -23,7 +23,7 @@ from netns.backends.virtual.lossless.profile import (
     SwitchProfile,
     headroom_bytes,
 )
-from netns.backends.virtual.lossless.shared_buffer import Group, SharedBuffer
+from netns.backends.virtual.lossless.shared_buffer import PriorityGroup, SharedBuffer
 from netns.backends.virtual.virtual_link import Packet, VirtualLink
 from netns.errors import BackendError
 
@@ -38,7 +38,7 @@ class Ingress:
 
     __slots__ = ("asked_at_ns", "group", "is_pausing", "number", "refresh_armed", "reverse", "upstream")
 
-    def __init__(self, number: int, *, group: Group, upstream: EgressPort, reverse: EgressPort) -> None:
+    def __init__(self, number: int, *, group: PriorityGroup, upstream: EgressPort, reverse: EgressPort) -> None:
         self.number = number
         self.group = group
         self.upstream = upstream
@@ -48,7 +48,7 @@ class Ingress:
         self.asked_at_ns = 0
 
 
-class Switch(PortOwner):
+class BufferedSwitch(PortOwner):
     """`dropped` counts packets without room, by class; `most_bytes` is the most that was ever held."""
 
     def __init__(
@@ -151,11 +151,11 @@ def _take_frame(ingress: Ingress, pause_ns: int, _now_ns: int) -> None:
     ingress.upstream.pause(ingress.number, for_ns=pause_ns)
 
 
-def _group(number: int, upstream: EgressPort, profile: SwitchProfile, frame_bytes: int) -> Group:
+def _group(number: int, upstream: EgressPort, profile: SwitchProfile, frame_bytes: int) -> PriorityGroup:
     headroom = profile.headroom_bytes
     if headroom is None:
         delay_us = upstream.delay_ns / 1000
         headroom = headroom_bytes(rate_bps=upstream.rate_bps, delay_us=delay_us, frame_bytes=frame_bytes)
-    return Group(
+    return PriorityGroup(
         profile.classes.get(number, ClassProfile()), reserve_bytes=profile.reserve_bytes, headroom_bytes=headroom
     )

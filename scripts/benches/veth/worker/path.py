@@ -36,7 +36,7 @@ WARM_UP_FRACTION: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class PathLoad:
     """`count` messages of `size_bytes` at once, and a reply of as many bytes as one; `is_batch`: by `post_sends`."""
 
     size_bytes: int
@@ -49,11 +49,11 @@ class Workload:
 
 
 WORKLOADS: Final = {
-    "64b": Workload(64),
-    "64b_x64": Workload(64, count=64),
-    "64b_batch": Workload(64, count=64, is_batch=True),
-    "64k": Workload(64 << 10),
-    "1m": Workload(1 << 20),
+    "64b": PathLoad(64),
+    "64b_x64": PathLoad(64, count=64),
+    "64b_batch": PathLoad(64, count=64, is_batch=True),
+    "64k": PathLoad(64 << 10),
+    "1m": PathLoad(1 << 20),
 }
 """By the suffix of their figures."""
 Ask = Callable[[bytes], Awaitable[bytes]]
@@ -89,7 +89,7 @@ async def answer(*, host: str, workloads: Sequence[str]) -> int:
     return 0
 
 
-async def _answer_messages(peer: Peer, *, workload: Workload) -> None:
+async def _answer_messages(peer: Peer, *, workload: PathLoad) -> None:
     left, arrivals = workload.count, _batches(peer) if workload.is_batch else _singly(peer)
     async with peer:
         async for number, last in arrivals:
@@ -118,7 +118,7 @@ async def _batches(peer: Peer) -> AsyncIterator[tuple[int, bytes]]:
             yield found
 
 
-async def _answer_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, workload: Workload) -> None:
+async def _answer_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, workload: PathLoad) -> None:
     with suppress(asyncio.IncompleteReadError):  # closed by the asking end
         while True:
             for _ in range(workload.count):
@@ -180,7 +180,7 @@ async def ask(
     return 0
 
 
-def _by_messages(peer: Peer, *, workload: Workload) -> Ask:
+def _by_messages(peer: Peer, *, workload: PathLoad) -> Ask:
     count, size = workload.count, workload.size_bytes
 
     async def one(request: bytes) -> bytes:
@@ -203,7 +203,7 @@ def _by_messages(peer: Peer, *, workload: Workload) -> Ask:
     return batch if workload.is_batch else one if count == 1 else several
 
 
-def _by_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, workload: Workload) -> Ask:
+def _by_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, workload: PathLoad) -> Ask:
     async def exchange(request: bytes) -> bytes:
         for piece in [request * workload.count] if workload.is_batch else [request] * workload.count:
             writer.write(piece)

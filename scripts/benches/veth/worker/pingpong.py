@@ -16,10 +16,10 @@ from devmem.region import Region
 from netns.base.output import emit
 from scripts.benches.veth.worker.bulk import MESSAGE_BYTES
 from srd import Endpoint, EndpointConfig, Peer, PeerError, Plain
-from srd.perf.running import Failure
+from srd.perf.running import FirstFailure
 from srd.perf.sweep.measures import RoundTrips
 from srd.perf.sweep.plan import Operation, Sweep
-from srd.perf.sweep.roles import Responder
+from srd.perf.sweep.roles import SweepResponder
 
 CONFIG: Final = EndpointConfig(security=Plain())
 SIZE_BYTES: Final = 64
@@ -32,11 +32,11 @@ BULK: Final = 1
 
 async def receive(*, host: str) -> int:
     """Answer the messages of the first peer, until it has closed; release all others'."""
-    failure = Failure()
+    failure = FirstFailure()
     async with await Endpoint.listen(host, port=0, config=CONFIG) as endpoint:
         emit("listening", port=endpoint.address[1])
         peer = await endpoint.accept()
-        responder = Responder(peer, size_bytes=SIZE_BYTES, verify=True, fail=failure.set)
+        responder = SweepResponder(peer, size_bytes=SIZE_BYTES, verify=True, fail=failure.set)
         others = asyncio.ensure_future(_release_others(endpoint))
         with contextlib.suppress(PeerError):  # it has closed
             await failure.wait()
@@ -64,7 +64,7 @@ async def send(*, host: str, port: int, seconds: float) -> int:
     sweep = Sweep(Operation.LATENCY, sizes=(SIZE_BYTES,), iterations=0, seconds=seconds, verify=True)
     async with await Endpoint.open(towards=host, config=CONFIG) as endpoint:
         peer = await endpoint.connect(host, port=port)
-        bulk = Bulk(await endpoint.connect(host, port=port))
+        bulk = BackgroundFlow(await endpoint.connect(host, port=port))
         await asyncio.sleep(ALONE_FRACTION * seconds)
         alone_gbps = bulk.lap_gbps()
         measure = RoundTrips(sweep, peer, size_bytes=SIZE_BYTES)
@@ -78,7 +78,7 @@ async def send(*, host: str, port: int, seconds: float) -> int:
     return 0
 
 
-class Bulk:
+class BackgroundFlow:
     """A background flow with a constant number of outstanding long messages."""
 
     def __init__(self, peer: Peer) -> None:

@@ -32,13 +32,13 @@ class Route:
         self.filled: list[HostArrivals] = []
         self.arrived: list[tuple[int, int]] = []
         self.marks: list[int] = []
-        inbox = HostArrivals(self.filled)
-        inbox.receive = self.receive
+        arrivals = HostArrivals(self.filled)
+        arrivals.receive = self.receive
         self.virtual_links = tuple(
             VirtualLink(f"n{index}>n{index + 1}", shape=shape, seed=seed + index, events=self.events)
             for index, shape in enumerate(shapes)
         )
-        self.flow = PacketFlow("10.0.1.1", 7, "10.0.2.1", 8, links=self.virtual_links, inbox=inbox)
+        self.flow = PacketFlow("10.0.1.1", 7, "10.0.2.1", 8, links=self.virtual_links, arrivals=arrivals)
 
     def receive(self, packets: list[Packet], now_ns: int) -> None:
         self.arrived += [(packet.number, now_ns) for packet in packets]
@@ -47,8 +47,8 @@ class Route:
     def hand_over(self, now_ns: int) -> None:
         filled = self.filled[:]
         self.filled.clear()
-        for inbox in filled:
-            inbox.deliver(now_ns)
+        for arrivals in filled:
+            arrivals.deliver(now_ns)
 
     def send_at(self, at_ns: int, *, number: int, length_bytes: int = 1250) -> None:
         packet = Packet(self.flow, number=number, length_bytes=length_bytes, content=None)
@@ -100,7 +100,7 @@ def test_virtual_link__without_a_shape_takes_no_time() -> None:
 def test_virtual_link__packets_of_one_moment_come_as_one_batch_in_order() -> None:
     route = Route(Shape(delay_us=1))
     batches: list[list[int]] = []
-    route.flow.inbox.receive = lambda packets, _: batches.append([packet.number for packet in packets])
+    route.flow.arrivals.receive = lambda packets, _: batches.append([packet.number for packet in packets])
     for number, at_ns in enumerate((5, 5, 6, 6)):
         route.send_at(at_ns, number=number)
     route.run()
@@ -162,11 +162,11 @@ def test_observe__reports_every_fate() -> None:
 
 def test_inbox__without_a_station_swallows() -> None:
     route = Route(None)
-    route.flow.inbox.receive = None
+    route.flow.arrivals.receive = None
     route.send_at(0, number=1)
     route.run()
     assert route.arrived == []
-    assert route.flow.inbox.packets == []
+    assert route.flow.arrivals.packets == []
 
 
 RECORD = PacketEvent(1500, "queued", "leaf1>spine1", 3, "10.0.1.1:7>10.0.2.1:8", 9014, marked=True)

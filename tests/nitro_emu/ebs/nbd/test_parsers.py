@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nitro_emu.ebs.nbd import wire
-from nitro_emu.ebs.nbd.negotiation import Negotiation, Outcome
+from nitro_emu.ebs.nbd.negotiation import AfterOption, Negotiation
 from nitro_emu.ebs.nbd.wire import NbdError
 from tests.nitro_emu.ebs.nbd.client import text
 
@@ -53,7 +53,7 @@ def test_every_option_gets_whole_answers_and_the_last_one_ends_them(sent: list[t
             assert option == 1  # has no answer that says no
             return
         if option == 1:
-            assert (len(answer), outcome) == (134, Outcome.TRANSMISSION)
+            assert (len(answer), outcome) == (134, AfterOption.TRANSMISSION)
             return
         kinds = []
         while answer:
@@ -63,7 +63,7 @@ def test_every_option_gets_whole_answers_and_the_last_one_ends_them(sent: list[t
             kinds.append(kind)
             answer = answer[20 + length :]
         assert [kind == 1 or kind >> 31 == 1 for kind in kinds] == [False] * (len(kinds) - 1) + [True]
-        if outcome is not Outcome.MORE:
+        if outcome is not AfterOption.MORE:
             assert kinds[-1] == 1
             return
 

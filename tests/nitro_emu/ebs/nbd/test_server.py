@@ -21,9 +21,9 @@ from nitro_emu.ebs.front import Front
 from nitro_emu.ebs.limits import Limits, Provisioned
 from nitro_emu.ebs.nbd import server as server_module
 from nitro_emu.ebs.nbd import session as session_module
-from nitro_emu.ebs.nbd.server import Server
+from nitro_emu.ebs.nbd.server import NbdServer
 from nitro_emu.ebs.nbd.wire import MAX_PAYLOAD_BYTES
-from nitro_emu.ebs.request import Command
+from nitro_emu.ebs.request import BlockOperation
 from tests.nitro_emu.ebs.model import CheckedDevice, disk_full
 from tests.nitro_emu.ebs.nbd.client import (
     BLOCK_STATUS,
@@ -50,7 +50,7 @@ SIZE = 1 << 20
 class Stage:
     device: CheckedDevice
     front: Front
-    server: Server
+    server: NbdServer
     path: Path
     clients: list[Client] = field(default_factory=list)
 
@@ -73,7 +73,7 @@ class Stage:
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     device = CheckedDevice(SIZE)
     front = Front(device, limits=Limits(Provisioned()))
-    async with Server(front, name="vol-1") as server:
+    async with NbdServer(front, name="vol-1") as server:
         await server.listen_unix(tmp_path / "vol.sock")
         made = Stage(device, front, server, tmp_path / "vol.sock")
         yield made
@@ -363,6 +363,6 @@ async def test_a_client_that_reads_no_answers_does_not_keep_a_server_from_closin
     client.stop_reading()
     for cookie in range(20):
         client.send(READ, cookie=cookie, length=SIZE)
-    await until(lambda: stage.front.statistics.by_command[Command.READ].operations == 20)
+    await until(lambda: stage.front.statistics.by_command[BlockOperation.READ].operations == 20)
     await stage.server.close()
     assert stage.server.clients == 0

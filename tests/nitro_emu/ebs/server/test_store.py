@@ -11,8 +11,8 @@ from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.server import entry_table
 from nitro_emu.ebs.server.disk import Disk, OsDisk
-from nitro_emu.ebs.server.entries import EXTENT_BLOCKS, Entries, Kind, version_of
-from nitro_emu.ebs.server.store import AbsentError, Store, StoreError
+from nitro_emu.ebs.server.entries import EXTENT_BLOCKS, BlockKind, Entries, version_of
+from nitro_emu.ebs.server.store import AbsentError, BlockStore, StoreError
 from tests.nitro_emu.ebs.server.power_loss import (
     SIZE_BYTES,
     get,
@@ -33,33 +33,33 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
 
 
 def test_what_was_never_written_is_zero(disk: Disk) -> None:
-    assert get(Store(disk, size_bytes=SIZE_BYTES), 3, blocks=13) == bytes(13 * BLOCK_BYTES)
+    assert get(BlockStore(disk, size_bytes=SIZE_BYTES), 3, blocks=13) == bytes(13 * BLOCK_BYTES)
 
 
 def test_writes_are_read_and_outlive_a_start(disk: Disk) -> None:
-    store = Store(disk, size_bytes=SIZE_BYTES)
+    store = BlockStore(disk, size_bytes=SIZE_BYTES)
     put(store, 1, pattern(1, blocks=4), version=1)
     put(store, 2, pattern(2), version=2)
-    put_zero(store, 4, 1, version=3, kind=Kind.HOLE)
+    put_zero(store, 4, 1, version=3, kind=BlockKind.HOLE)
     wanted = pattern(1, blocks=4)[:BLOCK_BYTES] + pattern(2) + pattern(1, blocks=4)[2 * BLOCK_BYTES :][:BLOCK_BYTES]
     wanted = bytes(BLOCK_BYTES) + wanted + bytes(BLOCK_BYTES)
     assert get(store, 0, blocks=5) == wanted
     store.close()
-    assert get(Store(disk, size_bytes=SIZE_BYTES), 0, blocks=5) == wanted
+    assert get(BlockStore(disk, size_bytes=SIZE_BYTES), 0, blocks=5) == wanted
 
 
 def test_an_older_write_that_comes_late_changes_nothing() -> None:
-    store = Store(VirtualDisk(), size_bytes=SIZE_BYTES)
+    store = BlockStore(VirtualDisk(), size_bytes=SIZE_BYTES)
     put(store, 1, pattern(2), version=2)
     put(store, 0, pattern(1, blocks=3), version=1)
     assert get(store, 0, blocks=3) == pattern(1, blocks=3)[:BLOCK_BYTES] + pattern(2) + pattern(1, blocks=3)[8192:]
 
 
 def test_what_is_decided_replaces_what_is_newer() -> None:
-    store = Store(VirtualDisk(), size_bytes=SIZE_BYTES)
+    store = BlockStore(VirtualDisk(), size_bytes=SIZE_BYTES)
     put(store, 0, pattern(1), version=version_of(1, sequence=9))
     put(store, 1, pattern(2), version=version_of(2, sequence=1))
-    put_zero(store, 0, 2, version=version_of(1, sequence=5), kind=Kind.ABSENT, forces_before=2)
+    put_zero(store, 0, 2, version=version_of(1, sequence=5), kind=BlockKind.ABSENT, forces_before=2)
     assert get(store, 1) == pattern(2)
     with pytest.raises(AbsentError, match="block 0 is absent"):
         get(store, 0)
@@ -70,15 +70,15 @@ def test_what_is_decided_replaces_what_is_newer() -> None:
 def test_an_absent_block_keeps_the_newest_data_that_it_was_given() -> None:
     disk = VirtualDisk()
     for power in range(3):
-        store = Store(disk, size_bytes=SIZE_BYTES)
+        store = BlockStore(disk, size_bytes=SIZE_BYTES)
         if not power:
             put(store, 0, pattern(1, blocks=2), version=1)
-            put_zero(store, 0, 2, version=5, kind=Kind.ABSENT, forces_before=2)
+            put_zero(store, 0, 2, version=5, kind=BlockKind.ABSENT, forces_before=2)
             put(store, 0, pattern(2), version=3)  # older than what was decided
             put(store, 0, pattern(3), version=2)
         held = store.held(0, count=3)
         assert held.version.tolist() == [3, 1, 0]
-        assert held.kind.tolist() == [Kind.DATA, Kind.DATA, Kind.HOLE]
+        assert held.kind.tolist() == [BlockKind.DATA, BlockKind.DATA, BlockKind.HOLE]
         assert store.held_data(0, count=1, version=3) == pattern(2)
         assert store.held_data(1, count=1, version=1) == pattern(1, blocks=2)[BLOCK_BYTES:]
         with pytest.raises(AbsentError, match="block 0 is absent"):
@@ -89,23 +89,23 @@ def test_an_absent_block_keeps_the_newest_data_that_it_was_given() -> None:
 
 
 def test_what_is_lost_is_not_held(disk: Disk) -> None:
-    store = Store(disk, size_bytes=SIZE_BYTES)
+    store = BlockStore(disk, size_bytes=SIZE_BYTES)
     put(store, 0, pattern(1), version=4)
-    put_zero(store, 0, 1, version=4, kind=Kind.ABSENT)  # as `lost` has it
+    put_zero(store, 0, 1, version=4, kind=BlockKind.ABSENT)  # as `lost` has it
     put(store, 0, pattern(2), version=3)
-    assert store.held(0, count=1).kind.tolist() == [Kind.ABSENT]
-    put_zero(store, 0, 1, version=9, kind=Kind.ABSENT, forces_before=2)
-    assert store.held(0, count=1).kind.tolist() == [Kind.ABSENT]
+    assert store.held(0, count=1).kind.tolist() == [BlockKind.ABSENT]
+    put_zero(store, 0, 1, version=9, kind=BlockKind.ABSENT, forces_before=2)
+    assert store.held(0, count=1).kind.tolist() == [BlockKind.ABSENT]
     put(store, 0, pattern(3), version=9)
     assert get(store, 0) == pattern(3)
 
 
 def test_a_replica_that_has_lost_all_does_not_say_that_a_block_was_never_written() -> None:
-    store = Store(VirtualDisk(), size_bytes=SIZE_BYTES)
-    put_zero(store, 0, 1, version=0, kind=Kind.ABSENT)
-    put_zero(store, 0, 1, version=9, kind=Kind.ABSENT, forces_before=2)
+    store = BlockStore(VirtualDisk(), size_bytes=SIZE_BYTES)
+    put_zero(store, 0, 1, version=0, kind=BlockKind.ABSENT)
+    put_zero(store, 0, 1, version=9, kind=BlockKind.ABSENT, forces_before=2)
     put(store, 0, pattern(1), version=3)
-    assert store.held(0, count=1).kind.tolist() == [Kind.ABSENT]
+    assert store.held(0, count=1).kind.tolist() == [BlockKind.ABSENT]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -125,7 +125,7 @@ def test_power_loss_keeps_what_was_acknowledged_and_tears_nothing(seed: int) -> 
 
 def test_a_sync_that_fails_stops_the_store_and_loses_nothing() -> None:
     disk = VirtualDisk()
-    store = Store(disk, size_bytes=SIZE_BYTES)
+    store = BlockStore(disk, size_bytes=SIZE_BYTES)
     put(store, 0, pattern(1), version=1)
     disk.fails_sync = True
     with pytest.raises(OSError, match="Input/output"):
@@ -136,12 +136,12 @@ def test_a_sync_that_fails_stops_the_store_and_loses_nothing() -> None:
             use()
         assert caught.value is failure
     assert str(failure) == "the disk has failed (Input/output error); mend it, and start the server again"
-    assert get(Store(disk.after_power_loss(Random(1)), size_bytes=SIZE_BYTES), 0) == pattern(1)
+    assert get(BlockStore(disk.after_power_loss(Random(1)), size_bytes=SIZE_BYTES), 0) == pattern(1)
 
 
 def test_a_full_disk_refuses_the_write_and_goes_on() -> None:
     disk = VirtualDisk()
-    store = Store(disk, size_bytes=SIZE_BYTES)
+    store = BlockStore(disk, size_bytes=SIZE_BYTES)
     put(store, 0, pattern(1), version=1)
     disk.is_full = True
     with pytest.raises(StoreError, match="No space left"):
@@ -149,12 +149,12 @@ def test_a_full_disk_refuses_the_write_and_goes_on() -> None:
     disk.is_full = False
     assert get(store, 0) == pattern(1)
     put(store, 0, pattern(3), version=3)
-    assert get(Store(disk.after_kill(), size_bytes=SIZE_BYTES), 0) == pattern(3)
+    assert get(BlockStore(disk.after_kill(), size_bytes=SIZE_BYTES), 0) == pattern(3)
 
 
 def test_a_corrupt_block_is_found_and_not_returned() -> None:
     disk = VirtualDisk()
-    store = Store(disk, size_bytes=SIZE_BYTES)
+    store = BlockStore(disk, size_bytes=SIZE_BYTES)
     put(store, 0, pattern(1, blocks=2), version=1)
     disk.files["data"].cached[BLOCK_BYTES + 100] ^= 1
     assert get(store, 0) == pattern(1, blocks=2)[:BLOCK_BYTES]
@@ -164,46 +164,46 @@ def test_a_corrupt_block_is_found_and_not_returned() -> None:
 
 def test_a_corrupt_entry_is_found() -> None:
     disk = VirtualDisk()
-    store = Store(disk, size_bytes=SIZE_BYTES)
+    store = BlockStore(disk, size_bytes=SIZE_BYTES)
     put(store, 0, pattern(1, blocks=2), version=7)
     for at in range(16, 32):
         disk.files["entries"].cached[at] ^= 0x10
         store.forget()
         entries = store.entries(0, count=2)
-        assert (entries.kind[0], entries.kind[1], entries.version[1]) == (Kind.DATA, Kind.ABSENT, 0)
+        assert (entries.kind[0], entries.kind[1], entries.version[1]) == (BlockKind.DATA, BlockKind.ABSENT, 0)
         disk.files["entries"].cached[at] ^= 0x10
 
 
 def test_a_record_that_was_acknowledged_and_is_corrupt_is_named() -> None:
     """The last record of a log may be torn; of one that a later record vouches for this is rot."""
     disk = VirtualDisk()
-    store = Store(disk, size_bytes=SIZE_BYTES)
+    store = BlockStore(disk, size_bytes=SIZE_BYTES)
     for version in (1, 2, 3):
         put(store, version, pattern(version), version=version)
     log = disk.files["log.0"] if disk.files["log.0"].cached else disk.files["log.1"]
     log.cached[log.cached.index(pattern(2))] ^= 1
     with pytest.raises(VolumeError, match="log record 2 was acknowledged and is corrupt: remove this replica's"):
-        Store(disk.after_kill(), size_bytes=SIZE_BYTES)
+        BlockStore(disk.after_kill(), size_bytes=SIZE_BYTES)
 
 
 def test_a_torn_record_is_not_replayed() -> None:
     disk = VirtualDisk()
-    store = Store(disk, size_bytes=SIZE_BYTES)
+    store = BlockStore(disk, size_bytes=SIZE_BYTES)
     put(store, 0, pattern(1), version=1)
     put(store, 0, pattern(2), version=2, is_synced=False)
     log = disk.files["log.0"] if disk.files["log.0"].cached else disk.files["log.1"]
     log.cached[-1] ^= 1
-    assert get(Store(disk.after_kill(), size_bytes=SIZE_BYTES), 0) == pattern(1)
+    assert get(BlockStore(disk.after_kill(), size_bytes=SIZE_BYTES), 0) == pattern(1)
 
 
 def test_digests_tell_versions_apart_and_what_is_absent() -> None:
-    one, other = (Store(VirtualDisk(), size_bytes=2 * EXTENT_BLOCKS * BLOCK_BYTES) for _ in range(2))
+    one, other = (BlockStore(VirtualDisk(), size_bytes=2 * EXTENT_BLOCKS * BLOCK_BYTES) for _ in range(2))
     assert one.digest(0) == one.digest(1) == other.digest(0)
     put(one, 5, pattern(1), version=1)
     assert one.digest(0) != other.digest(0)
     put(other, 5, pattern(1), version=1)
     assert one.digest(0) == other.digest(0)
-    put_zero(one, 5, 1, version=1, kind=Kind.ABSENT)
+    put_zero(one, 5, 1, version=1, kind=BlockKind.ABSENT)
     assert one.digest(0) != other.digest(0)
 
 
@@ -212,10 +212,10 @@ def test_what_is_known_of_blocks_is_in_memory_as_in_the_file(monkeypatch: pytest
     monkeypatch.setattr(entry_table, "MOST_EXTENTS", 2)
     disk, random = VirtualDisk(), Random(3)
     blocks = 4 * EXTENT_BLOCKS
-    store = Store(disk, size_bytes=blocks * BLOCK_BYTES)
+    store = BlockStore(disk, size_bytes=blocks * BLOCK_BYTES)
     for version in range(1, 60):
         first = random.randrange(4) * EXTENT_BLOCKS - random.randrange(5)
-        put_zero(store, max(first, 0), random.randrange(1, 9), version=version, kind=Kind.ZERO)
+        put_zero(store, max(first, 0), random.randrange(1, 9), version=version, kind=BlockKind.ZERO)
         known = store.entries(0, count=blocks)
         store.forget()
         lies = store.entries(0, count=blocks)
@@ -225,6 +225,6 @@ def test_what_is_known_of_blocks_is_in_memory_as_in_the_file(monkeypatch: pytest
 
 
 def test_entries_of_another_place_are_not_taken() -> None:
-    raw = Entries.alike(2, version=3, kind=Kind.ZERO).encode(first_block=10)
-    assert Entries.decode_untrusted(raw, first_block=10).kind.tolist() == [Kind.ZERO, Kind.ZERO]
-    assert Entries.decode_untrusted(raw, first_block=11).kind.tolist() == [Kind.ABSENT, Kind.ABSENT]
+    raw = Entries.alike(2, version=3, kind=BlockKind.ZERO).encode(first_block=10)
+    assert Entries.decode_untrusted(raw, first_block=10).kind.tolist() == [BlockKind.ZERO, BlockKind.ZERO]
+    assert Entries.decode_untrusted(raw, first_block=11).kind.tolist() == [BlockKind.ABSENT, BlockKind.ABSENT]

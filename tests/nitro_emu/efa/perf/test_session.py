@@ -17,7 +17,7 @@ from nitro_emu.efa.perf.carrier import LATENCY_DEPTH, Verb, operation_of
 from nitro_emu.efa.perf.end import Address, QueuePairEnd
 from nitro_emu.efa.perf.session import run_client, run_server
 from nitro_emu.efa.verbs import SendOp
-from srd.perf.control import VERSION, Control, Kind
+from srd.perf.control import VERSION, Control, ControlKind
 from srd.perf.errors import PerfError
 from srd.perf.sweep.plan import Operation, Sweep, encode
 from tests.nitro_emu.card_process import loopback_vf, running_card
@@ -141,9 +141,9 @@ async def test_a_request_that_is_none_is_refused(
     async with serving(run_dirs[0], latency=False) as (port, task):
         control = Control(*await asyncio.open_connection("127.0.0.1", port))
         right = {"version": VERSION, "verb": "send", "sweep": RATE, "address": ADDRESS.text}
-        await control.send(Kind.TEST, **{**right, **request_of})
+        await control.send(ControlKind.TEST, **{**right, **request_of})
         with pytest.raises(PerfError, match=error):
-            await control.receive(Kind.READY)
+            await control.receive(ControlKind.READY)
         control.close()
         with pytest.raises(PerfError, match=error):
             await task
@@ -156,9 +156,9 @@ async def test_what_is_no_client_does_not_end_the_server(run_dirs: tuple[Path, P
         with socket.create_connection(("127.0.0.1", port)) as other:
             other.sendall(sent)
         control = Control(*await asyncio.open_connection("127.0.0.1", port))
-        await control.send(Kind.TEST, version=0)
+        await control.send(ControlKind.TEST, version=0)
         with pytest.raises(PerfError, match="different versions"):
-            await control.receive(Kind.READY)
+            await control.receive(ControlKind.READY)
         control.close()
         await asyncio.wait([task])
 

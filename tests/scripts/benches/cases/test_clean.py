@@ -8,7 +8,7 @@ import pytest
 
 from scripts.benches.cases import clean
 from scripts.benches.cases.clean import ratios
-from scripts.benches.outcome import Outcome
+from scripts.benches.outcome import CaseOutcome
 from scripts.benches.registry import CASES
 
 OURS = {"mtu9000_gbps": 30.0, "mtu9000_cpu_s_per_gb": 0.8}
@@ -35,7 +35,7 @@ def test_rounds__without_iperf3_ours_is_measured(monkeypatch: pytest.MonkeyPatch
     assert list(missing) == [
         "iperf3: not installed; install the package iperf3",
     ]
-    found = Outcome("clean", "veth", tuple(clean.rounds(1, 0.05)), wanted, missing)
+    found = CaseOutcome("clean", "veth", tuple(clean.rounds(1, 0.05)), wanted, missing)
     assert not found.checks
     assert not found.baselines
     assert found.ours.keys() == {"mtu9000_gbps", "mtu9000_cpu_s_per_gb"}

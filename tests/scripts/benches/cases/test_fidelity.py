@@ -9,7 +9,7 @@ import pytest
 from netns.backends.kernel.capabilities import missing_netem
 from netns.backends.uml import KERNEL
 from scripts.benches.cases import fidelity
-from scripts.benches.outcome import Outcome
+from scripts.benches.outcome import CaseOutcome
 
 
 @pytest.mark.root
@@ -20,6 +20,6 @@ def test_measure__without_netem_the_relays_seeds(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(shutil, "which", lambda name, path=None: None if name == KERNEL else find(name, path=path))
     (need,) = fidelity.NEEDS
     assert need.unmet == "linux.uml: not installed; install the package user-mode-linux (this kernel has no netem)"
-    found = Outcome("fidelity", "relay", (fidelity.measure(1),), fidelity.WANTED, {need.unmet: need.figures})
+    found = CaseOutcome("fidelity", "relay", (fidelity.measure(1),), fidelity.WANTED, {need.unmet: need.figures})
     assert {each.figure: value for each, value in found.checks.items()} == {"seed_failed": 0}
     assert {each.figure for each in found.unmeasured} == set(need.figures)

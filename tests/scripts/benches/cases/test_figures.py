@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from scripts.benches.case import Request
+from scripts.benches.case import CaseOptions
 from scripts.benches.cases import blackhole, messages, placement_scaling, scale
 from scripts.benches.reference_fabric import ENDS, LINK, fabric
 from scripts.harness.errors import BenchError
@@ -40,8 +40,8 @@ def test_blackhole__repair_is_detected_when_the_link_carries_packets() -> None:
     running = bulk(fabric(spines=2, name="x", seed=1), seed=1, ends=ENDS)
     now_ns = running.simulation.now_ns
     link = running.simulation.fabric.links["leaf1", "spine1"]
-    repair = blackhole.Repair(running, link, now_ns)
-    idle = blackhole.Repair(running, running.simulation.fabric.links["spine1", "leaf1"], now_ns)
+    repair = blackhole.LinkRepair(running, link, now_ns)
+    idle = blackhole.LinkRepair(running, running.simulation.fabric.links["spine1", "leaf1"], now_ns)
     repair.watch(now_ns)
     idle.watch(now_ns)
     running.simulation.run(seconds=0.02)
@@ -64,7 +64,7 @@ def test_placement__cluster_of_kueue_and_all_figures() -> None:
 
 def test_scale__counts_what_two_processes_did(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scale, "FABRIC", "half8")  # forked: the processes have it, too
-    (found,) = scale.rounds(Request(packets=4_000, seed=3))
+    (found,) = scale.rounds(CaseOptions(packets=4_000, seed=3))
     alone = [scale.simulate(int(4_000 / 2 / scale.HOPS_PER_BYTE), seed) for seed in (3, 4)]
     assert found.seed == 3
     assert found.ours["hops"] == sum(each.hops for each in alone)
@@ -76,4 +76,4 @@ def test_scale__needs_every_flow_complete(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(scale, "FABRIC", "half8")
     monkeypatch.setattr(scale, "run", lambda experiment: run(replace(experiment, limit_s=1e-6)))
     with pytest.raises(BenchError, match=r"^seed 3: 16 flows were not complete"):
-        next(scale.rounds(Request(packets=4_000, seed=3)))
+        next(scale.rounds(CaseOptions(packets=4_000, seed=3)))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.benches.case import Request
+from scripts.benches.case import CaseOptions
 from scripts.benches.cases import hostile
 
 
 @pytest.mark.root
 @pytest.mark.parametrize("plain", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_rounds__transfer_survives(*, plain: bool) -> None:
-    (round_,) = hostile.rounds(Request(packets=6000, seed=3, plain=plain))
+    (round_,) = hostile.rounds(CaseOptions(packets=6000, seed=3, plain=plain))
     figures = round_.ours
     assert figures["packets"] >= 6000
     assert figures["lies"] > 10

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from scripts.benches.cases import latency, sizes
 from scripts.benches.cases.latency import name_of
-from scripts.benches.outcome import Outcome, Round
+from scripts.benches.outcome import CaseOutcome, Round
 from scripts.benches.sizes_plot import main, series_of
 
 
@@ -53,7 +53,7 @@ def outcome(*, factor: float = 2.0) -> dict[str, Any]:
     ours = {name: value * factor for name, value in tcp.items()}
     ours["worst_ratio"] = sizes.worst_ratio(ours, tcp)
     rounds = tuple(Round(number, ours, {"tcp": tcp}) for number in range(3))
-    return Outcome("sizes", "veth", rounds, sizes.WANTED).to_dict()
+    return CaseOutcome("sizes", "veth", rounds, sizes.WANTED).to_dict()
 
 
 def test_worst_ratio__of_the_worst_size() -> None:

@@ -61,7 +61,7 @@ def test_modelled__without_rates_only_delays() -> None:
 @pytest.mark.root
 @pytest.mark.long
 def test_measure__short_run() -> None:
-    found = placement.measure(1, size=placement.Size(tensor_bytes=40_000, iterations=2))
+    found = placement.measure(1, size=placement.RingSize(tensor_bytes=40_000, iterations=2))
     assert all(found[f"{name}_iteration_s"] > 0 for name in placement.PLACEMENTS)
     assert found["bad_iteration_s"] > 6 * 5.05e-3, "six steps cannot be faster than their delays"
     assert not LabDirectory(f"placement-{os.getpid()}").path.exists()
@@ -71,5 +71,5 @@ def test_measure__short_run() -> None:
 def test_measure__failed_rank_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "PROGRAM", "srd.examples.nosuch")
     with pytest.raises(BenchError, match=r"^rank \d on h\d+ failed with status 1: .*srd.examples.nosuch"):
-        placement.measure(1, size=placement.Size(tensor_bytes=4, iterations=1))
+        placement.measure(1, size=placement.RingSize(tensor_bytes=4, iterations=1))
     assert not LabDirectory(f"placement-{os.getpid()}").path.exists()

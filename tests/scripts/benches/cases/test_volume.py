@@ -12,7 +12,7 @@ from scripts.benches.cases.volume import WANTED
 from scripts.benches.volume.measure import BINS_US, _fractions, _is_wrong, fraction_name
 from scripts.benches.volume_plot import series_of, svg
 from scripts.harness.errors import BenchError
-from scripts.harness.fio import Result
+from scripts.harness.fio import FioResult
 
 
 def report(*, error: int = 0) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def report(*, error: int = 0) -> dict[str, Any]:
 
 
 def test_what_is_read_of_fios_report() -> None:
-    result = Result.of(report(), errors="")
+    result = FioResult.of(report(), errors="")
     assert result.iops("read") == 1000.5
     assert result.latency_us("read", 50) == 40
     assert result.latency_us("read", 99.9) == 9000
@@ -42,12 +42,12 @@ def test_what_is_read_of_fios_report() -> None:
 )
 def test_wrong_data_is_seen(line: str) -> None:
     """The lines are fio 3.33's, of a device that lost a write, and of one that changed a bit."""
-    result = Result.of(report(error=84), errors=f"fio: connected to NBD server\n{line}\n")
+    result = FioResult.of(report(error=84), errors=f"fio: connected to NBD server\n{line}\n")
     assert result.wrong == 1
     assert _is_wrong(result) == 1
-    assert _is_wrong(Result.of(report(), errors="fio: connected to NBD server\n")) == 0
+    assert _is_wrong(FioResult.of(report(), errors="fio: connected to NBD server\n")) == 0
     with pytest.raises(BenchError, match="errno 5"):
-        _is_wrong(Result.of(report(error=5), errors=""))
+        _is_wrong(FioResult.of(report(error=5), errors=""))
 
 
 def test_bins_have_all_requests() -> None:

@@ -7,7 +7,7 @@ import pytest
 from scripts.benches.cases import wild_lab
 from scripts.harness.errors import BenchError
 
-SHORT = wild_lab.Path("jitter_capacity_fraction", 200_000_000, 0.01, 4_000_000)
+SHORT = wild_lab.SoloPath("jitter_capacity_fraction", 200_000_000, 0.01, 4_000_000)
 
 
 @pytest.mark.root
@@ -42,6 +42,6 @@ def test_transfer__takes_longer_than_its_bytes_on_the_link() -> None:
 
 @pytest.mark.root
 def test_ping__nobody_answers() -> None:
-    dead = wild_lab.Path("", 200_000_000, 0.01, 0, loss_percent=100)
+    dead = wild_lab.SoloPath("", 200_000_000, 0.01, 0, loss_percent=100)
     with wild_lab._lab(dead, seed=1) as lab, pytest.raises(BenchError, match=r"^ping: no answer"):
         wild_lab.ping_ms(lab, seconds=0.05)

@@ -12,7 +12,7 @@ from netns.netem.shape import Shape
 from netns.topology.model import leaf_spine
 from scripts.benches.chaos.host import internet_checksum
 from scripts.benches.chaos.run import ChaosRun
-from scripts.benches.chaos.scenario import Conditions, Message, Scenario
+from scripts.benches.chaos.scenario import ChaosMessage, ChaosScenario, Conditions
 from srd.proto.config import ProtocolConfig
 
 
@@ -27,14 +27,14 @@ def test_internet_checksum__rfc_1071_example() -> None:
     assert internet_checksum(bytes.fromhex("0001f203f4f5f6f7")) == 0xDDF2
 
 
-FAULT_FREE = Scenario(
+FAULT_FREE = ChaosScenario(
     seed=1,
     topology=leaf_spine(shape=Shape(delay_us=100)),
     config=ProtocolConfig(paths=4),
     conditions=Conditions(),
     outages=(),
     restarts=(),
-    messages=tuple(Message("h1", 0.1 + n / 1000, 1000 * n, 30_000) for n in range(20)),
+    messages=tuple(ChaosMessage("h1", 0.1 + n / 1000, 1000 * n, 30_000) for n in range(20)),
     pool_packets=100,
     release_s=0.001,
 )

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from scripts.benches.case import Request
+from scripts.benches.case import CaseOptions
 from scripts.benches.cases import chaos
 from scripts.benches.chaos import host as host_module
 from scripts.benches.chaos.run import ChaosRun, run_scenario
-from scripts.benches.chaos.scenario import Flaw, Kind, Outage, Restart, Withdrawal
-from scripts.benches.chaos.target import Bytes, Keys
+from scripts.benches.chaos.scenario import Flaw, MessageKind, Outage, Restart, Withdrawal
+from scripts.benches.chaos.target import Bytes, CheckedKeys
 from srd.proto.base.seqset import SequenceSet, mask
 from srd.proto.congestion.delay import MajorityDelay
 from srd.proto.outgoing.inflight import Inflight
@@ -27,7 +27,7 @@ CHUNK = 50
 @pytest.mark.compiled
 @pytest.mark.parametrize("first", range(1, chaos.RUNS + 1, CHUNK))
 def test_chaos__no_violations(first: int, capsys: pytest.CaptureFixture[str]) -> None:
-    (round_,) = chaos.measure(Request(seed=first, runs=CHUNK))
+    (round_,) = chaos.measure(CaseOptions(seed=first, runs=CHUNK))
     figures = round_.ours
     assert figures["violations"] == 0, capsys.readouterr().err
     assert figures["runs"] == CHUNK
@@ -50,7 +50,7 @@ def test_outage__of_all_spines_fails_requests() -> None:
     assert report.failed > 0
 
 
-KINDS = (Kind.WRITE, Kind.WRITE_WITH_IMMEDIATE, Kind.READ)
+KINDS = (MessageKind.WRITE, MessageKind.WRITE_WITH_IMMEDIATE, MessageKind.READ)
 REMOTE = replace(
     FAULT_FREE,
     messages=tuple(
@@ -109,11 +109,11 @@ def all_new(window: SequenceSet, first: int, *, count: int) -> int:
     return mask(count)
 
 
-def always_writable(keys: Keys, _key: int, *, peer: int, offset: int, length: int) -> int:  # noqa: ARG001 - as the real one
+def always_writable(keys: CheckedKeys, _key: int, *, peer: int, offset: int, length: int) -> int:  # noqa: ARG001 - as the real one
     return (len(keys.targets) - 1 << 32) + 4096 + offset
 
 
-def misplaced(keys: Keys, address: int, data: Bytes) -> None:
+def misplaced(keys: CheckedKeys, address: int, data: Bytes) -> None:
     keys.targets[address >> 32].memory[(address & 0xFFFFFFFF) + 1 :][: len(data)] = data
 
 
@@ -123,13 +123,13 @@ SABOTAGE: dict[str, tuple[object, str, Callable[..., Any], str]] = {
     "duplicates are delivered": (SequenceSet, "insert", all_new, "was delivered 2 times"),
     "duplicates are placed": (SequenceSet, "insert", all_new, "was written after it had arrived"),
     "every key is valid": (
-        Keys,
+        CheckedKeys,
         "remote_writable",
         always_writable,
         r"must be refused \((KEY|RANGE)\), but completed with OK",
     ),
-    "bounds are ignored": (Keys, "remote_writable", always_writable, "written outside of all messages"),
-    "data is misplaced": (Keys, "put", misplaced, "completed with OK, but has not landed"),
+    "bounds are ignored": (CheckedKeys, "remote_writable", always_writable, "written outside of all messages"),
+    "data is misplaced": (CheckedKeys, "put", misplaced, "completed with OK, but has not landed"),
     "the core raises": (MajorityDelay, "on_ack", raises, r"^ValueError: no \(raises, line \d+\)$"),
 }
 
@@ -147,6 +147,6 @@ def test_sabotage__is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.sources
 def test_measure__prints_how_to_replay(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(MajorityDelay, "on_ack", raises)
-    figures = next(chaos.measure(Request(seed=3))).ours
+    figures = next(chaos.measure(CaseOptions(seed=3))).ours
     assert figures["violations"] == 1
     assert "faults; replay with: scripts/bench chaos --seed 3\n    violation: ValueError: no" in capsys.readouterr().err

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from scripts.benches.chaos.scenario import FAULTS_END_S, LONGEST_BYTES, POSTING_S, Flaw, Kind, Scenario, scenario
+from scripts.benches.chaos.scenario import (
+    FAULTS_END_S,
+    LONGEST_BYTES,
+    POSTING_S,
+    ChaosScenario,
+    Flaw,
+    MessageKind,
+    scenario,
+)
 from scripts.benches.chaos.target import READABLE_FROM
 
 SCENARIOS = [scenario(seed, noise_bytes=1 << 20) for seed in range(1, 200)]
 
 
-def shape_losses(what: Scenario) -> float:
+def shape_losses(what: ChaosScenario) -> float:
     return max(link.shape_ab.loss_percent for link in what.topology.links if link.shape_ab is not None)
 
 
@@ -38,7 +46,9 @@ def test_scenario__messages_fit_and_faults_end() -> None:
     for what in SCENARIOS:
         for message in what.messages:
             assert READABLE_FROM <= message.payload_offset <= (1 << 20) - READABLE_FROM - message.length
-            assert message.length <= (what.config.max_message_bytes if message.kind is Kind.SEND else LONGEST_BYTES)
+            assert message.length <= (
+                what.config.max_message_bytes if message.kind is MessageKind.SEND else LONGEST_BYTES
+            )
             assert message.at_s <= POSTING_S
         ends = [0, *(message.target_offset + message.length for message in what.messages)]
         assert all(message.target_offset >= end for message, end in zip(what.messages, ends, strict=False)), (

@@ -8,28 +8,28 @@ from random import Random
 import numpy as np
 import pytest
 
-from scripts.benches.chaos.target import GUARD_BYTES, READABLE_FROM, SPARE_BYTES, Bytes, Keys
+from scripts.benches.chaos.target import GUARD_BYTES, READABLE_FROM, SPARE_BYTES, Bytes, CheckedKeys
 
 DATA = np.arange(1, 201, dtype=np.uint8)
 SIZE = 1000
 
 
 @pytest.fixture
-def keys() -> Keys:
-    return Keys(size_bytes=SIZE, readable_bytes=100_000, rng=Random(1))
+def keys() -> CheckedKeys:
+    return CheckedKeys(size_bytes=SIZE, readable_bytes=100_000, rng=Random(1))
 
 
-def write(keys: Keys, data: Bytes, *, offset: int) -> None:
+def write(keys: CheckedKeys, data: Bytes, *, offset: int) -> None:
     address = keys.remote_writable(keys.current.key, peer=0, offset=offset, length=len(data))
     assert address is not None
     keys.put(address, data)
 
 
-def faults(keys: Keys) -> list[str]:
+def faults(keys: CheckedKeys) -> list[str]:
     return [fault for target in keys.targets for fault in target.faults()]
 
 
-def test_arrived__after_the_expected_write(keys: Keys) -> None:
+def test_arrived__after_the_expected_write(keys: CheckedKeys) -> None:
     keys.current.expect(7, offset=300, data=DATA)
     assert not keys.current.arrived(7)
     write(keys, DATA, offset=300)
@@ -38,7 +38,7 @@ def test_arrived__after_the_expected_write(keys: Keys) -> None:
     assert faults(keys) == []
 
 
-def test_faults__partial_write(keys: Keys) -> None:
+def test_faults__partial_write(keys: CheckedKeys) -> None:
     keys.current.expect(7, offset=300, data=DATA)
     assert faults(keys) == []
     write(keys, DATA[:50], offset=300)
@@ -47,7 +47,7 @@ def test_faults__partial_write(keys: Keys) -> None:
     assert faults(keys) == ["memory of message 7 has wrong bytes"]
 
 
-def test_faults__late_duplicate(keys: Keys) -> None:
+def test_faults__late_duplicate(keys: CheckedKeys) -> None:
     keys.current.expect(7, offset=300, data=DATA)
     write(keys, DATA, offset=300)
     assert keys.current.arrived(7)
@@ -56,18 +56,18 @@ def test_faults__late_duplicate(keys: Keys) -> None:
 
 
 @pytest.mark.parametrize("at", [-GUARD_BYTES, -1, 299, 500, SIZE + SPARE_BYTES, SIZE + SPARE_BYTES + GUARD_BYTES - 1])
-def test_faults__one_stray_byte(keys: Keys, at: int) -> None:
+def test_faults__one_stray_byte(keys: CheckedKeys, at: int) -> None:
     keys.current.expect(7, offset=300, data=DATA)
     keys.put(GUARD_BYTES + at, DATA[:1])
     assert faults(keys) == [f"1 bytes were written outside of all messages, from {at} of {SIZE + SPARE_BYTES}"]
 
 
-def test_faults__spare_bytes_may_be_written(keys: Keys) -> None:
+def test_faults__spare_bytes_may_be_written(keys: CheckedKeys) -> None:
     write(keys, DATA, offset=keys.current.size_bytes - len(DATA))
     assert faults(keys) == []
 
 
-def test_renew__old_key_is_invalid_and_old_memory_must_not_change(keys: Keys) -> None:
+def test_renew__old_key_is_invalid_and_old_memory_must_not_change(keys: CheckedKeys) -> None:
     old = keys.current
     old.expect(7, offset=0, data=DATA)
     address = keys.remote_writable(old.key, peer=0, offset=0, length=200)
@@ -88,14 +88,14 @@ def test_renew__old_key_is_invalid_and_old_memory_must_not_change(keys: Keys) ->
     ("offset", "length", "allowed"),
     [(0, 0, True), (0, SIZE, True), (-1, 1, False), (SIZE + SPARE_BYTES, 0, True), (SIZE + SPARE_BYTES, 1, False)],
 )
-def test_remote_writable__within_bounds(keys: Keys, offset: int, length: int, *, allowed: bool) -> None:
+def test_remote_writable__within_bounds(keys: CheckedKeys, offset: int, length: int, *, allowed: bool) -> None:
     for writable in (partial(keys.remote_writable, peer=0), keys.local_writable):
         assert (writable(keys.current.key, offset=offset, length=length) is not None) == allowed
         assert writable(keys.current.key ^ 1, offset=offset, length=length) is None
         assert writable(keys.current.read_key, offset=offset, length=length) is None
 
 
-def test_remote_readable__within_bounds(keys: Keys) -> None:
+def test_remote_readable__within_bounds(keys: CheckedKeys) -> None:
     key, size = keys.current.read_key, 100_000 - 2 * READABLE_FROM
     assert keys.readable_bytes == size
     assert keys.remote_readable(key, peer=0, offset=5, length=size - 5) == READABLE_FROM + 5

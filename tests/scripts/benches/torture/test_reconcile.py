@@ -12,25 +12,33 @@ import pytest
 from scripts.benches.torture import layout
 from scripts.benches.torture.journal import Journal
 from scripts.benches.torture.pattern import fill
-from scripts.benches.torture.plans import EndpointPlan, Kind, Net, NetworkPlan, ReceiverPlan, Scenario, SenderPlan
+from scripts.benches.torture.plans import (
+    EndpointPlan,
+    Net,
+    NetworkPlan,
+    ReceiverPlan,
+    RequestKind,
+    SenderPlan,
+    TortureScenario,
+)
 from scripts.benches.torture.reconcile import Reconciler
-from scripts.benches.torture.result import Result
+from scripts.benches.torture.result import TortureResult
 from srd.proto.wire.status import Status
 
 CONNECTION = layout.connection(1, incarnation=0, number=0)
-SENDER = SenderPlan(EndpointPlan(), weights={Kind.SEND: 1.0}, longest_bytes=1000, outstanding=1, small=0.5)
-SCENARIO = Scenario(7, 1.0, NetworkPlan(Net.LOOPBACK), ReceiverPlan(EndpointPlan()), (SENDER,))
+SENDER = SenderPlan(EndpointPlan(), weights={RequestKind.SEND: 1.0}, longest_bytes=1000, outstanding=1, small=0.5)
+SCENARIO = TortureScenario(7, 1.0, NetworkPlan(Net.LOOPBACK), ReceiverPlan(EndpointPlan()), (SENDER,))
 
 Line = tuple[Any, ...]
-Reconcile = Callable[..., Result]
+Reconcile = Callable[..., TortureResult]
 
 
 @pytest.fixture
 def reconcile(tmp_path: Path) -> Reconcile:
     """Write journals, and reconcile them."""
 
-    def reconciled(*, sender: list[Line], receiver: list[Line], ends: bool = True) -> Result:
-        result = Result(SCENARIO)
+    def reconciled(*, sender: list[Line], receiver: list[Line], ends: bool = True) -> TortureResult:
+        result = TortureResult(SCENARIO)
         reconciler = Reconciler(result, tmp_path)
         for worker, lines in ((1, sender), (0, receiver)):
             journal = Journal(tmp_path / layout.journal_name(worker, incarnation=0))

@@ -9,27 +9,33 @@ import pytest
 from scripts.benches.torture.plans import (
     KIB,
     EndpointPlan,
-    Event,
     FaultKind,
-    Kind,
     Net,
     NetworkPlan,
     ReceiverPlan,
-    Scenario,
+    RequestKind,
     SenderPlan,
+    TimedFault,
+    TortureScenario,
 )
 from scripts.benches.torture.run import run_scenario
 
 EVERYTHING = SenderPlan(
     EndpointPlan(),
-    weights={Kind.SEND: 3.0, Kind.BATCH: 0.3, Kind.WRITE: 1.0, Kind.READ: 1.0, Kind.LENT: 0.05},
+    weights={
+        RequestKind.SEND: 3.0,
+        RequestKind.BATCH: 0.3,
+        RequestKind.WRITE: 1.0,
+        RequestKind.READ: 1.0,
+        RequestKind.LENT: 0.05,
+    },
     longest_bytes=256 * KIB,
     outstanding=16,
     small=0.5,
     cancelled=0.05,
     flawed=0.05,
 )
-SCENARIO = Scenario(
+SCENARIO = TortureScenario(
     3,
     1.0,
     NetworkPlan(Net.LOOPBACK),
@@ -47,9 +53,9 @@ def test_run_scenario__all_operations_over_loopback() -> None:
 
 def test_run_scenario__stop_kill_and_restart() -> None:
     events = (
-        Event(0.2, FaultKind.STOP, 1, 0.3),
-        Event(0.3, FaultKind.KILL, 2, 0.1),
-        Event(0.6, FaultKind.KILL, 0, 0.1),
+        TimedFault(0.2, FaultKind.STOP, 1, 0.3),
+        TimedFault(0.3, FaultKind.KILL, 2, 0.1),
+        TimedFault(0.6, FaultKind.KILL, 0, 0.1),
     )
     assert not run_scenario(replace(SCENARIO, events=events)).faults
 
@@ -57,21 +63,21 @@ def test_run_scenario__stop_kill_and_restart() -> None:
 @pytest.mark.long
 def test_run_scenario__receiver_killed_again_before_it_listens() -> None:
     """A process starts slower than the kills follow each other: the second has not journalled its pid."""
-    events = (Event(0.3, FaultKind.KILL, 0, 0.1), Event(0.45, FaultKind.KILL, 0, 0.1))
+    events = (TimedFault(0.3, FaultKind.KILL, 0, 0.1), TimedFault(0.45, FaultKind.KILL, 0, 0.1))
     assert not run_scenario(replace(SCENARIO, events=events)).faults
 
 
 @pytest.mark.long
 def test_run_scenario__sender_restarts_while_the_receiver_restarts() -> None:
     """The sender restarts sooner than the receiver: it gets the address when the receiver listens."""
-    events = (Event(0.3, FaultKind.KILL, 0, 0.1), Event(0.35, FaultKind.KILL, 1, 0.1))
+    events = (TimedFault(0.3, FaultKind.KILL, 0, 0.1), TimedFault(0.35, FaultKind.KILL, 1, 0.1))
     assert not run_scenario(replace(SCENARIO, events=events)).faults
 
 
 @pytest.mark.root
 def test_run_scenario__mtu_per_host_and_an_mtu_change() -> None:
     mtus, offloads = {0: 9000, 1: 1500, 2: 1000}, {0: True, 1: False, 2: True}
-    events = (Event(0.3, FaultKind.MTU, 1, 0.2, value=1000), Event(0.5, FaultKind.FLAP, 2, 0.1))
+    events = (TimedFault(0.3, FaultKind.MTU, 1, 0.2, value=1000), TimedFault(0.5, FaultKind.FLAP, 2, 0.1))
     network = NetworkPlan(Net.ROUTED, mtus, offloads)
     assert not run_scenario(replace(SCENARIO, network=network, events=events)).faults
 
@@ -80,5 +86,5 @@ def test_run_scenario__mtu_per_host_and_an_mtu_change() -> None:
 def test_run_scenario__links_that_lose_and_corrupt() -> None:
     shape: dict[str, str | int] = {"delay": "500us 200us", "loss": "2%", "duplicate": "2%", "corrupt": "1%"}
     network = NetworkPlan(Net.RELAY, dict.fromkeys(range(3), 9000), dict.fromkeys(range(3), True), shape)
-    events = (Event(0.3, FaultKind.BLACKHOLE, 1, 0.2),)
+    events = (TimedFault(0.3, FaultKind.BLACKHOLE, 1, 0.2),)
     assert not run_scenario(replace(SCENARIO, network=network, events=events)).faults

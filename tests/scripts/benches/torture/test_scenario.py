@@ -6,7 +6,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from scripts.benches.torture.local import config
-from scripts.benches.torture.plans import GIB, FaultKind, Kind, Net, Scenario
+from scripts.benches.torture.plans import GIB, FaultKind, Net, RequestKind, TortureScenario
 from scripts.benches.torture.scenario import ATTACKS, LIE, Capabilities, scenario
 
 ALL = Capabilities(namespaces=True, compiled=True, giant=True)
@@ -14,22 +14,22 @@ SEEDS = range(300)
 
 
 @pytest.fixture(scope="module")
-def many() -> list[Scenario]:
+def many() -> list[TortureScenario]:
     return [scenario(seed, capabilities=ALL, seconds=3.0) for seed in SEEDS]
 
 
-def test_scenario__is_reproducible_and_differs_by_seed(many: list[Scenario]) -> None:
+def test_scenario__is_reproducible_and_differs_by_seed(many: list[TortureScenario]) -> None:
     assert many[:20] == [scenario(seed, capabilities=ALL, seconds=3.0) for seed in range(20)]
     assert len({each.describe() for each in many}) > len(SEEDS) // 2
 
 
-def test_scenario__survives_json(many: list[Scenario]) -> None:
-    adapter = TypeAdapter(Scenario)
+def test_scenario__survives_json(many: list[TortureScenario]) -> None:
+    adapter = TypeAdapter(TortureScenario)
     for each in many[:50]:
         assert adapter.validate_json(adapter.dump_json(each)) == each
 
 
-def test_scenario__settings_are_valid(many: list[Scenario]) -> None:
+def test_scenario__settings_are_valid(many: list[TortureScenario]) -> None:
     for each in many:
         for plan in (each.receiver.endpoint, *(sender.endpoint for sender in each.senders)):
             config(plan)  # raises UsageError otherwise
@@ -37,12 +37,12 @@ def test_scenario__settings_are_valid(many: list[Scenario]) -> None:
         assert each.network.net is Net.LOOPBACK or set(range(len(each.senders) + 1)) <= set(each.network.mtus)
 
 
-def test_scenario__everything_occurs(many: list[Scenario]) -> None:
+def test_scenario__everything_occurs(many: list[TortureScenario]) -> None:
     assert {each.network.net for each in many} == set(Net)
     assert {event.what for each in many for event in each.events} == set(FaultKind)
     assert {kind for each in many for attacker in each.attackers for kind in attacker.kinds} == {*ATTACKS, LIE}
     weights = [sender.weights for each in many for sender in each.senders]
-    assert all(any(weight[kind] for weight in weights) for kind in Kind)
+    assert all(any(weight[kind] for weight in weights) for kind in RequestKind)
     assert any(each.files for each in many)
     assert any(each.fault_free for each in many)
     assert any(sender.giant_bytes == GIB for each in many for sender in each.senders)
@@ -61,7 +61,7 @@ def test_scenario__without_capabilities_on_loopback() -> None:
         assert all("icmp" not in attacker.kinds for attacker in each.attackers)
 
 
-def test_scenario__references_only_participants(many: list[Scenario]) -> None:
+def test_scenario__references_only_participants(many: list[TortureScenario]) -> None:
     for each in many:
         present = {0, *range(1, len(each.senders) + 1)}
         receiver = each.receiver

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from netns.processes import processes_in
-from scripts.benches.tunnel.carriers import Usage, await_answer, openvpn, wireguard_go
+from scripts.benches.tunnel.carriers import CarrierUsage, await_answer, openvpn, wireguard_go
 from scripts.benches.tunnel.streams import WORKER, Sockets, stream
 from scripts.harness.client_server import run_both
 from scripts.harness.errors import BenchError
@@ -33,7 +33,7 @@ def test_carrier__carries_tcp_and_ends(carrier: Callable[..., AbstractContextMan
             assert inner.ping_ms(count=3) > 0
             with stream(inner, Sockets(), seconds=1.2) as ended:
                 assert ended().mbps() > 0
-            used = Usage.of(inner)
+            used = CarrierUsage.of(inner)
             assert used.cpu_s > 0
             assert used.peak_rss_bytes > 1_000_000
         assert not processes_in(ends.namespaces)

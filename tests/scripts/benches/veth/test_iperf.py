@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.benches.veth.iperf import Flow, figures, listens
+from scripts.benches.veth.iperf import IperfFlow, figures, listens
 from scripts.harness.errors import BenchError
 
 REPORT: dict[str, Any] = {
@@ -22,7 +22,7 @@ REPORT: dict[str, Any] = {
 
 
 def test_figures() -> None:
-    assert figures(REPORT, algorithm="cubic") == Flow(gbps=16.0, cpu_s_per_gb=0.75)
+    assert figures(REPORT, algorithm="cubic") == IperfFlow(gbps=16.0, cpu_s_per_gb=0.75)
 
 
 def test_figures__wrong_algorithm_is_an_error() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from srd.perf.errors import PerfError
 from srd.perf.payload import PayloadSource
-from srd.perf.sweep.memory import Slots, number_of, share
+from srd.perf.sweep.memory import MessageSlots, number_of, share
 from srd.perf.sweep.roles import CHECKED_BYTES, PartCheck
 from srd.perf.sweep.rows import MAX_ROWS, Rows, Tally
 
@@ -56,17 +56,17 @@ def test_tally__each_once() -> None:
 
 
 @pytest.fixture(params=[1, 2, 64, 5000])
-def slots(request: pytest.FixtureRequest) -> Iterator[tuple[Slots, PayloadSource, int]]:
+def slots(request: pytest.FixtureRequest) -> Iterator[tuple[MessageSlots, PayloadSource, int]]:
     size: int = request.param
     source = PayloadSource(size)
-    made = Slots(source, size_bytes=size, depth=DEPTH, peers=PEERS)
+    made = MessageSlots(source, size_bytes=size, depth=DEPTH, peers=PEERS)
     made.prepare(0)
     yield made, source, size
     made.close()
     source.close()
 
 
-def write_round(made: Slots, source: PayloadSource, *, first: int, count: int) -> None:
+def write_round(made: MessageSlots, source: PayloadSource, *, first: int, count: int) -> None:
     for peer in range(PEERS):
         for request in range(first, first + share(count, peer=peer, peers=PEERS)):
             at = made.offset(peer) + made.slot_offset(request)
@@ -75,7 +75,7 @@ def write_round(made: Slots, source: PayloadSource, *, first: int, count: int) -
 
 
 @pytest.mark.parametrize("count", [1, 7, DEPTH * PEERS])
-def test_slots__two_rounds(slots: tuple[Slots, PayloadSource, int], count: int) -> None:
+def test_slots__two_rounds(slots: tuple[MessageSlots, PayloadSource, int], count: int) -> None:
     made, source, _ = slots
     for first in (0, DEPTH):
         write_round(made, source, first=first, count=count)
@@ -87,7 +87,7 @@ def test_slots__two_rounds(slots: tuple[Slots, PayloadSource, int], count: int) 
 @pytest.mark.parametrize("size", [64, 5000])
 def test_slots__a_byte_that_is_wrong_or_missing_is_found(size: int) -> None:
     source = PayloadSource(size)
-    made = Slots(source, size_bytes=size, depth=DEPTH, peers=PEERS)
+    made = MessageSlots(source, size_bytes=size, depth=DEPTH, peers=PEERS)
     for at in (0, size - 1, size, DEPTH * PEERS * size - 1):
         made.prepare(0)
         write_round(made, source, first=0, count=DEPTH * PEERS)
@@ -101,7 +101,7 @@ def test_slots__a_byte_that_is_wrong_or_missing_is_found(size: int) -> None:
 @pytest.mark.parametrize("size", [64, 5000])
 def test_slots__what_is_exchanged_is_found(size: int) -> None:
     source = PayloadSource(size)
-    made = Slots(source, size_bytes=size, depth=DEPTH, peers=PEERS)
+    made = MessageSlots(source, size_bytes=size, depth=DEPTH, peers=PEERS)
     made.prepare(0)
     write_round(made, source, first=0, count=DEPTH * PEERS)
     array = made.region.array

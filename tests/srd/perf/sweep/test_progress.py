@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.perf.sweep.progress import WARM_UP, Quota, Span
+from srd.perf.sweep.progress import WARM_UP, MessageQuota, Span
 
 
 def run(span: Span, *, each_ns: int) -> tuple[int, int, int]:
@@ -34,14 +34,14 @@ def test_span__of_some_time_ends_in_time_and_counts_one_at_least(seconds: float,
 
 
 def test_quota__of_iterations_is_shared() -> None:
-    quota = Quota.of(iterations=25, seconds=0.0)
+    quota = MessageQuota.of(iterations=25, seconds=0.0)
     assert [quota.take(10) for _ in range(4)] == [10, 10, 5, 0]
     assert quota.total == 25
 
 
 @given(st.integers(1, 1000), st.integers(1, 50))
 def test_quota__parts_are_equal_and_all_of_it(iterations: int, count: int) -> None:
-    quota = Quota.of(iterations=iterations, seconds=0.0)
+    quota = MessageQuota.of(iterations=iterations, seconds=0.0)
     taken = [part.take(iterations) for part in quota.split(count)]
     assert sum(taken) == quota.total == iterations
     assert max(taken) - min(taken) <= 1
@@ -49,5 +49,5 @@ def test_quota__parts_are_equal_and_all_of_it(iterations: int, count: int) -> No
 
 
 def test_quota__of_no_time_left_is_one_batch() -> None:
-    quota = Quota.of(iterations=0, seconds=-1.0)
+    quota = MessageQuota.of(iterations=0, seconds=-1.0)
     assert [quota.take(10) for _ in range(2)] == [10, 0]

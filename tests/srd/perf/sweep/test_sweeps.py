@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from srd.endpoint import Endpoint
-from srd.perf.control import VERSION, Control, Kind
+from srd.perf.control import VERSION, Control, ControlKind
 from srd.perf.errors import PerfError
 from srd.perf.figures import BandwidthFigures, LatencyFigures
 from srd.perf.parameters import Protocol
@@ -190,26 +190,30 @@ async def test_in_thread__that_is_cancelled_twice_waits_for_its_thread() -> None
             await running
 
 
-HOSTILE: dict[str, list[tuple[Kind, dict[str, Any]]]] = {
-    "a size that was not asked for": [(Kind.SIZE, {"size": 3})],
-    "a size that is no number": [(Kind.SIZE, {"size": "64"})],
-    "a size below none": [(Kind.SIZE, {"size": -1})],
-    "a size within a size": [(Kind.SIZE, {"size": 64}), (Kind.SIZE, {"size": 64})],
-    "no size": [(Kind.FIGURES, {"count": 0})],
-    "the end of no size": [(Kind.SIZE, {"size": 64}), (Kind.FIGURES, {"count": 0}), (Kind.FIGURES, {"count": 0})],
-    "figures of no number": [(Kind.SIZE, {"size": 64}), (Kind.FIGURES, {"count": True})],
-    "a round of too many": [(Kind.SIZE, {"size": 64}), (Kind.CHECK, {"first": 0, "count": 1 << 40})],
-    "a round of none": [(Kind.SIZE, {"size": 64}), (Kind.CHECK, {"first": 0, "count": 0})],
-    "a round far away": [(Kind.SIZE, {"size": 64}), (Kind.CHECK, {"first": 1 << 59, "count": 1})],
-    "a round beyond all": [(Kind.SIZE, {"size": 64}), (Kind.CHECK, {"first": 1 << 62, "count": 1})],
-    "a kind of another test": [(Kind.RESULTS, {})],
+HOSTILE: dict[str, list[tuple[ControlKind, dict[str, Any]]]] = {
+    "a size that was not asked for": [(ControlKind.SIZE, {"size": 3})],
+    "a size that is no number": [(ControlKind.SIZE, {"size": "64"})],
+    "a size below none": [(ControlKind.SIZE, {"size": -1})],
+    "a size within a size": [(ControlKind.SIZE, {"size": 64}), (ControlKind.SIZE, {"size": 64})],
+    "no size": [(ControlKind.FIGURES, {"count": 0})],
+    "the end of no size": [
+        (ControlKind.SIZE, {"size": 64}),
+        (ControlKind.FIGURES, {"count": 0}),
+        (ControlKind.FIGURES, {"count": 0}),
+    ],
+    "figures of no number": [(ControlKind.SIZE, {"size": 64}), (ControlKind.FIGURES, {"count": True})],
+    "a round of too many": [(ControlKind.SIZE, {"size": 64}), (ControlKind.CHECK, {"first": 0, "count": 1 << 40})],
+    "a round of none": [(ControlKind.SIZE, {"size": 64}), (ControlKind.CHECK, {"first": 0, "count": 0})],
+    "a round far away": [(ControlKind.SIZE, {"size": 64}), (ControlKind.CHECK, {"first": 1 << 59, "count": 1})],
+    "a round beyond all": [(ControlKind.SIZE, {"size": 64}), (ControlKind.CHECK, {"first": 1 << 62, "count": 1})],
+    "a kind of another test": [(ControlKind.RESULTS, {})],
 }
 
 
 @pytest.mark.parametrize("requests", HOSTILE.values(), ids=HOSTILE.keys())
 @pytest.mark.parametrize("operation", [Operation.WRITE, Operation.RATE])
 async def test_requests_out_of_turn_end_the_test_and_nothing_else(
-    operation: Operation, requests: list[tuple[Kind, dict[str, Any]]]
+    operation: Operation, requests: list[tuple[ControlKind, dict[str, Any]]]
 ) -> None:
     async with served() as server, await Endpoint.open(towards=HOST, config=PLAIN) as endpoint:
         async with asyncio.timeout(PATIENCE_S):
@@ -217,10 +221,10 @@ async def test_requests_out_of_turn_end_the_test_and_nothing_else(
             *before, last = requests
             for kind, fields in before:
                 await control.send(kind, **fields)
-                await control.receive(Kind.ANSWER)
+                await control.receive(ControlKind.ANSWER)
             await control.send(last[0], **last[1])
             with pytest.raises(PerfError, match=r"client|round|what was sent|expected"):
-                await control.receive(Kind.RESULTS)
+                await control.receive(ControlKind.RESULTS)
             control.close()
             await until_free(server)
 
@@ -229,12 +233,12 @@ async def joined(server: Served, endpoint: Endpoint, wanted: Sweep) -> tuple[Con
     """A sweep that has begun: its control channel, and its peer for the data."""
     peer = await endpoint.connect(HOST, server.port)
     control = Control(*await peer.open_stream())
-    await control.send(Kind.TEST, version=VERSION, sweep=encode(wanted))
-    _, ready = await control.receive(Kind.READY)
+    await control.send(ControlKind.TEST, version=VERSION, sweep=encode(wanted))
+    _, ready = await control.receive(ControlKind.READY)
     data = await endpoint.connect(HOST, server.port)
     join = Control(*await data.open_stream())
-    await join.send(Kind.JOIN, cookie=ready["cookie"], stream=0)
-    await control.receive(Kind.START)
+    await join.send(ControlKind.JOIN, cookie=ready["cookie"], stream=0)
+    await control.receive(ControlKind.START)
     return control, data
 
 
@@ -243,11 +247,11 @@ async def test_data_that_nobody_expects_ends_the_test(operation: Operation) -> N
     async with served() as server, await Endpoint.open(towards=HOST, config=PLAIN) as endpoint:
         async with asyncio.timeout(PATIENCE_S):
             control, data = await joined(server, endpoint, sweep(operation, sizes=(64,)))
-            await control.send(Kind.SIZE, size=64)
-            await control.receive(Kind.ANSWER)
+            await control.send(ControlKind.SIZE, size=64)
+            await control.receive(ControlKind.ANSWER)
             await data.send(bytes(65))
             with pytest.raises(PerfError, match="a message of 65 bytes instead of 64"):
-                await control.receive(Kind.RESULTS)
+                await control.receive(ControlKind.RESULTS)
             control.close()
             await until_free(server)
 
@@ -257,11 +261,11 @@ async def test_less_than_was_sent_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     async with served() as server, await Endpoint.open(towards=HOST, config=PLAIN) as endpoint:
         async with asyncio.timeout(PATIENCE_S):
             control, _ = await joined(server, endpoint, sweep(Operation.RATE, sizes=(64,)))
-            await control.send(Kind.SIZE, size=64)
-            await control.receive(Kind.ANSWER)
-            await control.send(Kind.FIGURES, count=5)
+            await control.send(ControlKind.SIZE, size=64)
+            await control.receive(ControlKind.ANSWER)
+            await control.send(ControlKind.FIGURES, count=5)
             with pytest.raises(PerfError, match="5 messages were sent, and 0 have arrived"):
-                await control.receive(Kind.ANSWER)
+                await control.receive(ControlKind.ANSWER)
             control.close()
             await until_free(server)
 
@@ -273,7 +277,7 @@ async def test_a_server_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) 
         async with asyncio.timeout(PATIENCE_S):
             control, _ = await joined(server, endpoint, sweep(Operation.READ, sizes=(64,)))
             with pytest.raises(PerfError, match="the client did not go on in time"):
-                await control.receive(Kind.ANSWER)
+                await control.receive(ControlKind.ANSWER)
             control.close()
 
 
@@ -290,8 +294,8 @@ async def test_what_is_no_sweep_is_refused_with_a_reason(version: int, fields: d
         async with asyncio.timeout(PATIENCE_S):
             peer = await endpoint.connect(HOST, server.port)
             control = Control(*await peer.open_stream())
-            await control.send(Kind.TEST, version=version, **fields)
+            await control.send(ControlKind.TEST, version=version, **fields)
             with pytest.raises(PerfError, match=error):
-                await control.receive(Kind.READY)
+                await control.receive(ControlKind.READY)
             control.close()
             await server.sweep(sweep(Operation.RATE, sizes=(2,)))

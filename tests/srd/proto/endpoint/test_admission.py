@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.endpoint.admission import TURN_MEMORY_S, Admission
+from srd.proto.endpoint.admission import TURN_MEMORY_S, MemoryAdmission
 from srd.proto.events import REGION_SHIFT
 from srd.proto.recv.receiver import Receiver
 from srd.proto.wire.data import Opcode, ReceivedBurst
@@ -15,7 +15,7 @@ from tests.srd.proto.recv.test_receiver import acks
 
 
 class FakePeer:
-    """The part of a peer that Admission uses."""
+    """The part of a peer that MemoryAdmission uses."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -59,11 +59,11 @@ def peers() -> dict[int, Any]:
     return {number: FakePeer(number) for number in (1, 2, 3)}
 
 
-def admits(admission: Admission, peers: dict[int, Any], number: int, message: int, *, now: float = 100.0) -> bool:
+def admits(admission: MemoryAdmission, peers: dict[int, Any], number: int, message: int, *, now: float = 100.0) -> bool:
     return admission.admits(peers[number], burst_of(message), peers=peers, now=now)
 
 
-def evicted(admission: Admission, peers: dict[int, Any], *, now: float) -> dict[int, list[int]]:
+def evicted(admission: MemoryAdmission, peers: dict[int, Any], *, now: float) -> dict[int, list[int]]:
     """Return the discarded messages, by peer."""
     for peer in peers.values():
         peer.discarded = []
@@ -74,7 +74,7 @@ def evicted(admission: Admission, peers: dict[int, Any], *, now: float) -> dict[
 
 @pytest.mark.sources
 def test_admits__only_the_oldest_message_of_one_peer(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = MemoryAdmission(0)
     peers[2].begin(4, 5)
     assert not admits(admission, peers, 2, 5)
     assert admits(admission, peers, 2, 4)
@@ -83,7 +83,7 @@ def test_admits__only_the_oldest_message_of_one_peer(peers: dict[int, Any]) -> N
 
 @pytest.mark.sources
 def test_admits__the_next_in_the_queue_once_it_is_complete(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = MemoryAdmission(0)
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
     assert not admits(admission, peers, 2, 8)
@@ -96,7 +96,7 @@ def test_admits__the_next_in_the_queue_once_it_is_complete(peers: dict[int, Any]
 
 @pytest.mark.sources
 def test_admits__a_peer_without_packets_leaves_the_queue(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = MemoryAdmission(0)
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
     assert not admits(admission, peers, 2, 8)
@@ -106,7 +106,7 @@ def test_admits__a_peer_without_packets_leaves_the_queue(peers: dict[int, Any]) 
 
 @pytest.mark.sources
 def test_admits__another_when_the_peer_has_ended(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = MemoryAdmission(0)
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
     assert not admits(admission, peers, 2, 4)
@@ -117,7 +117,7 @@ def test_admits__another_when_the_peer_has_ended(peers: dict[int, Any]) -> None:
 @pytest.mark.sources
 @pytest.mark.parametrize(("flags", "payload_bytes"), [(Opcode.WRITE, 100), (Opcode.RESPONSE, 100), (Opcode.SEND, 0)])
 def test_admits__packets_that_need_no_memory(peers: dict[int, Any], flags: int, payload_bytes: int) -> None:
-    admission = Admission(0)
+    admission = MemoryAdmission(0)
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
     one = burst_of(9, psn=1, flags=flags, payload_bytes=payload_bytes)
@@ -126,7 +126,7 @@ def test_admits__packets_that_need_no_memory(peers: dict[int, Any], flags: int, 
 
 @pytest.mark.sources
 def test_admits__a_discarded_message_so_that_its_sender_gets_a_nack(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = MemoryAdmission(0)
     peers[1].begin(4)
     peers[2].begin(4)
     assert admits(admission, peers, 1, 4)
@@ -137,7 +137,7 @@ def test_admits__a_discarded_message_so_that_its_sender_gets_a_nack(peers: dict[
 
 @pytest.mark.sources
 def test_evict_stalled__a_stalled_turn_discards_all_incomplete_messages_of_its_peer(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = MemoryAdmission(0)
     peers[1].begin(4, 5)
     assert admits(admission, peers, 1, 4)
     for now in (100.3, 100.6, 100.9):
@@ -149,7 +149,7 @@ def test_evict_stalled__a_stalled_turn_discards_all_incomplete_messages_of_its_p
 
 @pytest.mark.sources
 def test_evict_stalled__a_stalled_peer_comes_last_until_it_completes_one(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = MemoryAdmission(0)
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
     evicted(admission, peers, now=101.0)
@@ -164,7 +164,7 @@ def test_evict_stalled__a_stalled_peer_comes_last_until_it_completes_one(peers: 
 
 @pytest.mark.sources
 def test_evict_stalled__not_while_data_arrives(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = MemoryAdmission(0)
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
     peers[1].receiver.accept(burst_of(4, psn=13, offset=100), now=100.9)
@@ -174,7 +174,7 @@ def test_evict_stalled__not_while_data_arrives(peers: dict[int, Any]) -> None:
 
 @pytest.mark.sources
 def test_evict_stalled__time_without_memory_does_not_count(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = MemoryAdmission(0)
     peers[1].begin(4)
     peers[2].begin(8)
     assert admits(admission, peers, 1, 4)
@@ -187,7 +187,7 @@ def test_evict_stalled__time_without_memory_does_not_count(peers: dict[int, Any]
 
 @pytest.mark.sources
 def test_evict_stalled__time_in_which_a_peer_waits_for_a_pull_does_not_count(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = MemoryAdmission(0)
     peers[2].begin(1)
     peers[2].waits_for_pull = True
     assert evicted(admission, peers, now=102.0) == {}
@@ -197,7 +197,7 @@ def test_evict_stalled__time_in_which_a_peer_waits_for_a_pull_does_not_count(pee
 
 @pytest.mark.sources
 def test_evict_stalled__only_what_uses_receive_memory(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = MemoryAdmission(0)
     peers[1].begin(4)
     peers[2].receiver.accept(burst_of(8, payload_offset=1 << REGION_SHIFT), now=100.0)
     assert evicted(admission, peers, now=102.0) == {1: [4]}
@@ -205,7 +205,7 @@ def test_evict_stalled__only_what_uses_receive_memory(peers: dict[int, Any]) -> 
 
 @pytest.mark.sources
 def test_evict_stalled__a_turn_that_is_not_used_ends(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = MemoryAdmission(0)
     peers[1].begin(4)
     assert admits(admission, peers, 1, 4)
     assert not admits(admission, peers, 2, 8, now=100.1)

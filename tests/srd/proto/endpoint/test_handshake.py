@@ -18,7 +18,7 @@ from srd.proto.endpoint.handshake import (
     MAX_USED_OF_HOST,
     MIN_RTT_S,
     CookieJar,
-    Opening,
+    PeerOpening,
     accept,
     is_translated,
     source_digest,
@@ -102,11 +102,11 @@ CONFIG = ProtocolConfig(
 )
 
 
-def initiator(*sizes: int) -> Opening:
-    return Opening(1, address="b:0", own_context=5, config=CONFIG, sizes=sizes, now=10.0)
+def initiator(*sizes: int) -> PeerOpening:
+    return PeerOpening(1, address="b:0", own_context=5, config=CONFIG, sizes=sizes, now=10.0)
 
 
-def sent(ours: Opening, *, hellos: int) -> tuple[list[Hello], float]:
+def sent(ours: PeerOpening, *, hellos: int) -> tuple[list[Hello], float]:
     """Leave `hellos` HELLOs unanswered; return them, and when the next is due."""
     found = []
     for _ in range(hellos):
@@ -137,7 +137,7 @@ def test_poll_hello__takes_another_path_each_time() -> None:
 
 def test_poll_hello__the_interval_doubles_after_each_twenty_up_to_its_limit() -> None:
     """20 x 50 ms, 20 x 100 ms, 20 x 200 ms, then 400 ms: some 70 in the 10 s of an attempt."""
-    ours, intervals = Opening(1, address="b:0", own_context=5, config=ProtocolConfig(), sizes=(8972,), now=10.0), []
+    ours, intervals = PeerOpening(1, address="b:0", own_context=5, config=ProtocolConfig(), sizes=(8972,), now=10.0), []
     while ours.send_at < ours.give_up_at:
         now = ours.send_at
         assert ours.poll_hello(now=now) is not None
@@ -239,7 +239,7 @@ def test_source_digest__names_no_address() -> None:
 
 def test_poll_hello__has_the_digest_of_the_path_that_it_takes() -> None:
     sources = [("192.0.2.7", port) for port in range(3)]
-    ours = Opening(1, address="b:0", own_context=5, config=CONFIG, sizes=(600,), sources=sources, now=10.0)
+    ours = PeerOpening(1, address="b:0", own_context=5, config=CONFIG, sizes=(600,), sources=sources, now=10.0)
     hellos, _ = sent(ours, hellos=6)
     assert [is_translated(hello, sources[hello.path]) for hello in hellos] == [False] * 6
     assert all(is_translated(hello, sources[(hello.path + 1) % 3]) for hello in hellos)

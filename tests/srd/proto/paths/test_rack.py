@@ -197,7 +197,7 @@ def test_detect_losses__a_retransmission_acknowledged_elsewhere_is_no_loss() -> 
 def test_detect_losses__a_tail_is_lost_after_the_probe_timeout_when_later_packets_were_acknowledged_elsewhere() -> None:
     flight = Flight(10.0)
     usual_at = 10.0 + probe_timeout_s(flight.path)
-    flight.rack.on_report(10.0 + RTT_S)
+    flight.rack.on_report(10.0 + RTT_S, rtt_s=RTT_S)
     assert flight.detect(usual_at - 1e-6) == ([], False, usual_at)
     assert flight.detect(usual_at) == ([(0, 0b11)], True, None)
 
@@ -206,12 +206,12 @@ def test_detect_losses__allows_for_the_delay_in_the_receiver() -> None:
     flight = Flight(10.0)
     usual_at = 10.0 + probe_timeout_s(flight.path)
     for _ in range(100):
-        flight.rack.on_report(10.0 + RTT_S, ack_delay_s=0.5)
+        flight.rack.on_report(10.0 + RTT_S, rtt_s=RTT_S, ack_delay_s=0.5)
     lost, timed_out, look_again_at = flight.detect(usual_at)
     assert (lost, timed_out) == ([], False)
     assert look_again_at == pytest.approx(usual_at + 0.5, abs=1e-3)
     for _ in range(100):
-        flight.rack.on_report(10.0 + RTT_S, ack_delay_s=0.0)
+        flight.rack.on_report(10.0 + RTT_S, rtt_s=RTT_S, ack_delay_s=0.0)
     assert flight.detect(usual_at + 1e-4) == ([(0, 0b11)], True, None)
 
 
@@ -219,7 +219,7 @@ def test_detect_losses__no_probe_where_the_receiver_delays_unevenly() -> None:
     """It reads packets in batches: the first of one waits longer than the last."""
     flight = Flight(10.0)
     for number in range(200):
-        flight.rack.on_report(10.0, ack_delay_s=0.001 * (number % 10))
+        flight.rack.on_report(10.0, rtt_s=RTT_S, ack_delay_s=0.001 * (number % 10))
     look_again_at = flight.detect(10.0)[2]
     assert look_again_at is not None
     assert look_again_at > 10.0 + 0.009 + probe_timeout_s(flight.path)
@@ -227,8 +227,25 @@ def test_detect_losses__no_probe_where_the_receiver_delays_unevenly() -> None:
 
 def test_detect_losses__acks_of_packets_sent_less_than_a_round_trip_later_do_not_count() -> None:
     flight = Flight(10.0)
-    flight.rack.on_report(10.0 + 0.9 * RTT_S)
+    flight.rack.on_report(10.0 + 0.9 * RTT_S, rtt_s=RTT_S)
     assert flight.detect(10.0 + probe_timeout_s(flight.path))[0] == []
+
+
+def test_detect_losses__waits_behind_what_was_answered_last_in_a_queue_that_grows() -> None:
+    flight = Flight(10.0)
+    usual_at, longer_s = 10.0 + probe_timeout_s(flight.path), 0.01
+    flight.rack.on_report(10.0 - 1e-6, rtt_s=RTT_S + longer_s)
+    flight.rack.on_report(9.0, rtt_s=1.0)  # older, from a longer path
+    assert flight.detect(usual_at)[2] == pytest.approx(usual_at + longer_s)
+    timeout_at = 10.0 + flight.path.rtt.timeout_s(floor_s=MIN_RTO_S) + longer_s
+    assert flight.detect(timeout_at - 1e-6)[0] == []
+    assert flight.detect(timeout_at + 1e-6) == ([(0, 0b11)], True, None)
+
+
+def test_detect_losses__an_answer_to_a_later_packet_shows_that_it_does_not_wait() -> None:
+    flight = Flight(10.0)
+    flight.rack.on_report(10.0, rtt_s=1.0)
+    assert flight.detect(10.0)[2] == 10.0 + probe_timeout_s(flight.path)
 
 
 def test_detect_losses__a_silent_path_is_probed_once() -> None:

@@ -24,7 +24,7 @@ from srd.proto.paths.table import (
     PathTable,
 )
 from srd.proto.wire.status import Status
-from srd.sim.experiments.bulk import Bulk, bulk
+from srd.sim.experiments.bulk import BulkSimulation, bulk
 from srd.sim.host import PORT
 
 ACTIVE, SUSPECT, QUARANTINED, RESERVE = PathState
@@ -323,7 +323,7 @@ TestPaths.settings = settings(max_examples=150, stateful_step_count=60)
 # -- on a fabric ----------------------------------------------------------------------------------------------------
 
 
-def spine_of(running: Bulk, path: Path, forwarding: Forwarding) -> str:
+def spine_of(running: BulkSimulation, path: Path, forwarding: Forwarding) -> str:
     """The spine that the path's data crosses."""
     (source, _), (destination, port) = running.connection.source.address, running.connection.destination.address
     hops = forwarding.route(source, source_port=PORT + path.index, destination=destination, destination_port=port)

@@ -1,4 +1,4 @@
-"""Who takes a message: sends and notified writes that an `Inbox` takes or refuses, on good and bad networks."""
+"""Who takes a message: sends and notified writes that `Destinations` take or refuse, on good and bad networks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from srd.proto.wire.status import REFUSALS, Status
 from srd.proto.work_request import BatchRequest
 from tests.simulation import Conditions, Packet, content, ended, received
 from tests.srd.proto.contract import KEY_B, MIB, SIZE, START_B, Pair
-from tests.srd.proto.recording_inbox import RNR, RecordingInbox, landed, reported, statuses_of
+from tests.srd.proto.recording_destinations import RNR, RecordingDestinations, landed, reported, statuses_of
 
 BAD_QPN = Status.REMOTE_ERROR_BAD_DEST_QPN
 SLOW = Shape(delay_us=500, rate_bps=10_000_000, limit_packets=200)
@@ -23,15 +23,15 @@ LENGTHS = [0, 100, 300_000]
 REFUSED_KEY, TAKEN_KEY = 0xBAD, 0x600D
 
 
-def refuses(status: Status, *keys: int) -> RecordingInbox:
-    """An inbox that refuses these keys."""
-    return RecordingInbox(lambda key, _: status if key in keys else None)
+def refuses(status: Status, *keys: int) -> RecordingDestinations:
+    """Destinations that refuse these keys."""
+    return RecordingDestinations(lambda key, _: status if key in keys else None)
 
 
-def refuses_share(share: float) -> RecordingInbox:
-    """An inbox that refuses this share of what it is asked for."""
+def refuses_share(share: float) -> RecordingDestinations:
+    """Destinations that refuse this share of what they are asked for."""
     rng = Random(1)
-    return RecordingInbox(lambda _key, _count: RNR if rng.random() < share else None)
+    return RecordingDestinations(lambda _key, _count: RNR if rng.random() < share else None)
 
 
 def has_ended(pair: Pair, *, count: int) -> bool:
@@ -59,12 +59,12 @@ def is_nack(direction: str, packet: Packet) -> bool:
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("status", sorted(REFUSALS))
 def test_send__refused_by_the_inbox(status: Status, length: int) -> None:
-    inbox = refuses(status, REFUSED_KEY)
-    pair = Pair(inbox=inbox)
+    destinations = refuses(status, REFUSED_KEY)
+    pair = Pair(destinations=destinations)
     pair.send(1, length=length, key=REFUSED_KEY)
     pair.run(1)
     assert pair.statuses() == {1: status}
-    assert inbox.asked == [(REFUSED_KEY, pair.at_b, length, 1)], "once, and not again with its retransmissions"
+    assert destinations.asked == [(REFUSED_KEY, pair.at_b, length, 1)], "once, and not again with its retransmissions"
     assert not received(pair.b)
     assert not pair.b.of(MessageAborted)
     assert pair.b.held_bytes == 0
@@ -80,14 +80,14 @@ def test_send__refused_by_the_inbox(status: Status, length: int) -> None:
 
 def test_send__a_status_that_is_no_refusal() -> None:
     """It has no number that a requester knows."""
-    pair = Pair(inbox=refuses(Status.LOCAL_ERROR_INVALID_AH, 1))
+    pair = Pair(destinations=refuses(Status.LOCAL_ERROR_INVALID_AH, 1))
     pair.send(1, length=10, key=1)
     pair.run(1)
     assert pair.statuses() == {1: Status.REMOTE_ERROR_BAD_STATUS}
 
 
 def test_send__is_not_acknowledged_before_it_is_taken() -> None:
-    """When the inbox is asked, no ack covers the message."""
+    """When the destinations are asked, no ack covers the message."""
     pair = Pair()
     receiver = pair.b.core.peer(pair.at_b).receiver
     covered: list[bool] = []
@@ -97,7 +97,7 @@ def test_send__is_not_acknowledged_before_it_is_taken() -> None:
         return None
 
     responder = pair.b.core.peer(pair.at_b).responder
-    responder._shared.inbox = RecordingInbox(decide)
+    responder._shared.destinations = RecordingDestinations(decide)
     pair.send(1, length=100)
     pair.run(1)
     assert covered == [False]
@@ -105,14 +105,14 @@ def test_send__is_not_acknowledged_before_it_is_taken() -> None:
 
 
 def test_send__longer_than_accepted_is_refused_before_the_inbox() -> None:
-    inbox = RecordingInbox()
-    pair = Pair(inbox=inbox)
+    destinations = RecordingDestinations()
+    pair = Pair(destinations=destinations)
     sender = pair.a.core.peer(pair.at_a).sender
     sender.max_message_bytes = 32 * MIB
     pair.send(1, length=17 * MIB, key=1)
     pair.run(1)
     assert pair.statuses() == {1: Status.REMOTE_ERROR_BAD_LENGTH}
-    assert inbox.asked == []
+    assert destinations.asked == []
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
@@ -121,7 +121,7 @@ def test_send__refusals_are_no_congestion(share: float, *, batched: bool) -> Non
     """What was refused had arrived: no path is suspected of a small MTU, and the window does not collapse."""
     windows = []
     for refused in (0.0, share):
-        pair = Pair(inbox=refuses_share(refused))
+        pair = Pair(destinations=refuses_share(refused))
         pair.network.joins = True
         sender = pair.a.core.peer(pair.at_a).sender
         if batched:
@@ -142,12 +142,12 @@ def test_send__refusals_are_no_congestion(share: float, *, batched: bool) -> Non
 
 @pytest.mark.parametrize("kind", ["send", "write"])
 def test_cancel__of_what_was_taken_is_reported_with_its_key(kind: str) -> None:
-    inbox = RecordingInbox()
-    pair = Pair(inbox=inbox, shape=SLOW)
+    destinations = RecordingDestinations()
+    pair = Pair(destinations=destinations, shape=SLOW)
     key = KEY_B if kind == "write" else TAKEN_KEY
     getattr(pair, kind)(1, length=4 * MIB, key=key, immediate=3)
     pair.network.run(seconds=0.2)
-    assert inbox.taken == {key: 1}
+    assert destinations.taken == {key: 1}
     pair.cancel(1)
     pair.run(1)
     assert pair.statuses() == {1: Status.FLUSHED}
@@ -165,7 +165,7 @@ def test_cancel__of_what_was_taken_is_reported_with_its_key(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["write", "read"])
 def test_cancel__of_what_no_inbox_took_is_not_reported(kind: str) -> None:
     """A write without immediate, and the answer to a read, take no receive buffer that could be given back."""
-    pair = Pair(inbox=RecordingInbox(), shape=SLOW)
+    pair = Pair(destinations=RecordingDestinations(), shape=SLOW)
     getattr(pair, kind)(1, length=4 * MIB)
     pair.network.run(seconds=0.2)
     pair.cancel(1)
@@ -178,8 +178,8 @@ def test_cancel__of_what_no_inbox_took_is_not_reported(kind: str) -> None:
 
 def test_discard__of_what_was_taken_is_reported_once() -> None:
     """Its sender stops in the middle; after the timeout it is discarded here, and then turned ABORTED there."""
-    inbox = RecordingInbox()
-    pair = Pair(inbox=inbox, shape=SLOW, reassembly_timeout_s=0.3)
+    destinations = RecordingDestinations()
+    pair = Pair(destinations=destinations, shape=SLOW, reassembly_timeout_s=0.3)
     pair.send(1, length=4 * MIB, key=TAKEN_KEY)
     pair.network.run(seconds=0.2)
     pair.network.loses = lambda direction, packet: direction == "a" and len(packet[1]) > 0
@@ -190,19 +190,19 @@ def test_discard__of_what_was_taken_is_reported_once() -> None:
     (aborted,) = pair.b.of(MessageAborted)
     assert isinstance(aborted, MessageAborted)
     assert (aborted.key, aborted.length) == (TAKEN_KEY, 4 * MIB)
-    assert reported(pair.b) == inbox.taken
+    assert reported(pair.b) == destinations.taken
     assert pair.b.held_bytes == 0
     assert all_credit_is_unused(pair)
 
 
 def test_end__of_the_peer_ends_what_was_taken() -> None:
-    inbox = RecordingInbox()
-    pair = Pair(inbox=inbox, shape=SLOW)
+    destinations = RecordingDestinations()
+    pair = Pair(destinations=destinations, shape=SLOW)
     pair.send(1, length=4 * MIB, key=TAKEN_KEY)
     pair.network.run(seconds=0.2)
     pair.a.alive = False
     pair.network.run(until=lambda: bool(ended(pair.b)), seconds=5)
-    assert inbox.taken == {TAKEN_KEY: 1}
+    assert destinations.taken == {TAKEN_KEY: 1}
     assert reported(pair.b) == {}
     (end,) = ended(pair.b)
     assert sum(extent.length for extent in end.released) > 0
@@ -215,14 +215,14 @@ def test_end__of_the_peer_ends_what_was_taken() -> None:
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("status", [RNR, BAD_QPN])
 def test_write__refused_by_the_inbox_leaves_memory_untouched(status: Status, length: int) -> None:
-    inbox = refuses(status, KEY_B)
-    pair = Pair(inbox=inbox, shape=Shape(delay_us=500, loss_percent=2))
+    destinations = refuses(status, KEY_B)
+    pair = Pair(destinations=destinations, shape=Shape(delay_us=500, loss_percent=2))
     pair.b.keys.ranges[5] = (START_B, SIZE, "w")
     pair.write(1, length=length, immediate=9)
     pair.run(1)
     assert pair.statuses() == {1: status}
     assert pair.untouched(pair.b)
-    assert inbox.asked == [(KEY_B, pair.at_b, -1, 1)]
+    assert destinations.asked == [(KEY_B, pair.at_b, -1, 1)]
     assert pair.received_writes() == []
     assert not pair.b.of(MessageAborted)
     assert all_credit_is_unused(pair)
@@ -234,51 +234,51 @@ def test_write__refused_by_the_inbox_leaves_memory_untouched(status: Status, len
 
 
 def test_write__without_immediate_asks_nobody() -> None:
-    inbox = refuses(RNR, KEY_B)
-    pair = Pair(inbox=inbox)
+    destinations = refuses(RNR, KEY_B)
+    pair = Pair(destinations=destinations)
     pair.write(1, length=100_000)
     pair.run(1)
     assert pair.statuses() == {1: Status.OK}
-    assert inbox.asked == []
+    assert destinations.asked == []
 
 
 def test_write__taken_and_then_without_its_registration() -> None:
-    """The rest is refused with the inbox's reason, and the notification that was taken is given back."""
-    inbox = RecordingInbox()
-    inbox.reason = BAD_QPN
-    pair = Pair(inbox=inbox, shape=SLOW)
+    """The rest is refused with the destinations' reason, and the notification that was taken is given back."""
+    destinations = RecordingDestinations()
+    destinations.reason = BAD_QPN
+    pair = Pair(destinations=destinations, shape=SLOW)
     pair.write(1, length=4 * MIB, immediate=3)
     pair.network.run(seconds=0.2)
     del pair.b.keys.ranges[KEY_B]
     pair.run(1)
     assert pair.statuses() == {1: BAD_QPN}
     pair.network.run(seconds=1)
-    assert inbox.taken == reported(pair.b) == {KEY_B: 1}
+    assert destinations.taken == reported(pair.b) == {KEY_B: 1}
     assert pair.received_writes() == []
     assert pair.is_idle()
 
 
 @pytest.mark.parametrize("kind", ["write", "read"])
 def test_refusal__of_a_bad_range_has_the_status_of_the_inbox(kind: str) -> None:
-    inbox = RecordingInbox()
-    inbox.reason = BAD_QPN
-    pair = Pair(inbox=inbox)
+    destinations = RecordingDestinations()
+    destinations.reason = BAD_QPN
+    pair = Pair(destinations=destinations)
     post = getattr(pair, kind)
     post(1, length=100, offset=SIZE)
     post(2, length=100)
     pair.run(1, 2)
     assert pair.statuses() == {1: BAD_QPN, 2: Status.OK}
-    assert set(inbox.reasons_asked) == {KEY_B}
-    assert len(inbox.reasons_asked) == 1 or kind == "write", "not for what is allowed"
-    assert inbox.asked == []
+    assert set(destinations.reasons_asked) == {KEY_B}
+    assert len(destinations.reasons_asked) == 1 or kind == "write", "not for what is allowed"
+    assert destinations.asked == []
 
 
 def test_read__answers_take_turns_by_the_flow_of_the_inbox() -> None:
     """A long answer of one flow delays a short one of another by a burst or two."""
-    inbox = RecordingInbox()
-    pair = Pair(inbox=inbox, shape=SLOW)
+    destinations = RecordingDestinations()
+    pair = Pair(destinations=destinations, shape=SLOW)
     pair.b.keys.ranges[5] = (START_B, SIZE, "r")
-    inbox.flows = {KEY_B: 1, 5: 2}
+    destinations.flows = {KEY_B: 1, 5: 2}
     pair.read(1, length=4 * MIB)
     pair.read(2, length=10_000, key=5, to=5 * MIB)
     started = pair.network.now
@@ -307,13 +307,13 @@ def test_batch__some_are_refused_and_the_others_arrive() -> None:
         taken += 1
         return None
 
-    inbox = RecordingInbox(decide)
-    pair = Pair(inbox=inbox)
+    destinations = RecordingDestinations(decide)
+    pair = Pair(destinations=destinations)
     pair.network.joins = True
     post_batch(pair, first=100, count=12, key=77, immediate=4)
     pair.network.run(until=lambda: len(statuses_of(pair.a)) == 12, seconds=5)
     pair.network.run(seconds=0.2)
-    assert max(count for *_, count in inbox.asked) > 1, "they did arrive together"
+    assert max(count for *_, count in destinations.asked) > 1, "they did arrive together"
     arrived = landed(pair.b)
     assert len(arrived) == len({number for number, _ in arrived}) == 5
     for number, bytes_ in arrived:
@@ -328,14 +328,14 @@ def test_batch__some_are_refused_and_the_others_arrive() -> None:
 
 
 def test_batch__is_taken_as_a_whole() -> None:
-    inbox = RecordingInbox()
-    pair = Pair(inbox=inbox)
+    destinations = RecordingDestinations()
+    pair = Pair(destinations=destinations)
     pair.network.joins = True
     post_batch(pair, first=0, count=500, key=77)
     pair.network.run(until=lambda: len(statuses_of(pair.a)) == 500, seconds=5)
     assert set(statuses_of(pair.a).values()) == {Status.OK}
-    assert inbox.taken == reported(pair.b) == {77: 500}
-    assert len(inbox.asked) < 250, "by bursts"
+    assert destinations.taken == reported(pair.b) == {77: 500}
+    assert len(destinations.asked) < 250, "by bursts"
     events = [event for event in pair.b.events if isinstance(event, MessagesReceived)]
     assert {event.key for event in events} == {77}
     assert sorted(number for number, _ in landed(pair.b)) == list(range(500))
@@ -350,14 +350,14 @@ BATCH = 1000
 
 
 class Storm:
-    """Sends, notified writes and batches that an inbox refuses at random, on a bad network."""
+    """Sends, notified writes and batches that destinations refuse at random, on a bad network."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = Random(seed)
-        self.inbox = RecordingInbox(self.decide)
+        self.destinations = RecordingDestinations(self.decide)
         self.pair = Pair(
             seed=seed,
-            inbox=self.inbox,
+            destinations=self.destinations,
             shape=Shape(delay_us=500, loss_percent=rng.choice([0, 2, 10]), rate_bps=200_000_000, limit_packets=200),
             conditions=Conditions(duplicate=rng.choice([0, 0.1]), reorder_s=rng.choice([0, 0.002])),
             receive_window_bytes=MIB,
@@ -467,12 +467,12 @@ def test_inbox__at_most_once_whatever_happens(seed: int) -> None:
             assert request not in storm.arrived
     for request, length in storm.lengths.items():
         if statuses[request] is BAD_QPN:
-            assert storm.inbox.taken[request] == 0
-            assert storm.inbox.refused[request] == 1
-        assert storm.inbox.taken[request] + storm.inbox.refused[request] <= 1, "asked once"
+            assert storm.destinations.taken[request] == 0
+            assert storm.destinations.refused[request] == 1
+        assert storm.destinations.taken[request] + storm.destinations.refused[request] <= 1, "asked once"
         if request in storm.writes and statuses[request] is Status.OK:
             assert pair.written(request * ROOM, length) == pair.a.region[request * 100 :][:length].tobytes()
-    assert storm.inbox.taken - reported(pair.b) == reported(pair.b) - storm.inbox.taken == {}
+    assert storm.destinations.taken - reported(pair.b) == reported(pair.b) - storm.destinations.taken == {}
     assert pair.is_idle()
     assert not pair.b.core.peer(pair.at_b).receiver.has_refused
     assert all_credit_is_unused(pair)

@@ -1,4 +1,4 @@
-"""Peers that break the rules where an `Inbox` decides: what they can make this end keep, and what ends them."""
+"""Peers that break the rules where `Destinations` decide: what they can make this end keep, and what ends them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from srd.proto.wire.data import ABORTED, HEADER_BYTES, IMMEDIATE, Burst, GroData
 from srd.proto.wire.status import Status
 from tests.simulation import Network, ended
 from tests.srd.proto.byhand import answers, data_packet, opened_by_hand
-from tests.srd.proto.recording_inbox import RNR, RecordingInbox, reported
+from tests.srd.proto.recording_destinations import RNR, RecordingDestinations, reported
 
 SEGMENT = 1472 - HEADER_BYTES
 
@@ -22,9 +22,9 @@ SEGMENT = 1472 - HEADER_BYTES
 class Attack:
     """A peer at b, opened by hand, whose packets are crafted."""
 
-    def __init__(self, inbox: RecordingInbox, **config: Any) -> None:
-        self.network = Network(seed=1, config=ProtocolConfig(**config), inboxes={"b": inbox})
-        self.inbox = inbox
+    def __init__(self, destinations: RecordingDestinations, **config: Any) -> None:
+        self.network = Network(seed=1, config=ProtocolConfig(**config), destinations={"b": destinations})
+        self.destinations = destinations
         self.context = opened_by_hand(self.network).own_context
         (peer,) = self.network.b.core._peers.values()
         self.receiver = peer.receiver
@@ -61,8 +61,8 @@ class Attack:
         return "".join(f"{end.status.value}: {end.reason}" for end in ended(self.network.b))
 
 
-def takes_none() -> RecordingInbox:
-    return RecordingInbox(lambda _key, _count: RNR)
+def takes_none() -> RecordingDestinations:
+    return RecordingDestinations(lambda _key, _count: RNR)
 
 
 # -- keys -----------------------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def takes_none() -> RecordingInbox:
 
 @pytest.mark.parametrize("flags", [0, IMMEDIATE, Opcode.WRITE, Opcode.WRITE | IMMEDIATE])
 def test_key__a_message_with_two_ends_the_peer(flags: int) -> None:
-    attack = Attack(RecordingInbox())
+    attack = Attack(RecordingDestinations())
     for index in range(2):
         fields = {"psn": index, "length": 2 * SEGMENT, "offset": index * SEGMENT, "flags": flags, "key": 1 + index}
         if flags == Opcode.WRITE:  # without an immediate it carries its start: 0
@@ -81,7 +81,7 @@ def test_key__a_message_with_two_ends_the_peer(flags: int) -> None:
 
 
 def test_key__an_aborted_packet_with_another_one() -> None:
-    attack = Attack(RecordingInbox())
+    attack = Attack(RecordingDestinations())
     attack.give(attack.packet(length=2 * SEGMENT, key=1))
     attack.give(attack.packet(psn=1, length=2 * SEGMENT, offset=2, key=2, flags=ABORTED, payload_bytes=0))
     assert attack.end() == "8: message 0 is announced with two keys"
@@ -129,22 +129,22 @@ def test_refused__the_credit_comes_back_with_the_abort() -> None:
         attack.give(attack.packet(psn=number, path_sequence=2 * number + 1, message=number, length=100, **fields))
         assert attack.discarded == 0
     assert not attack.end()
-    assert attack.inbox.refused == {7: 100}
+    assert attack.destinations.refused == {7: 100}
 
 
 def test_refused__a_copy_that_arrives_after_the_abort_starts_nothing() -> None:
-    inbox = RecordingInbox(lambda _key, _count: RNR if len(inbox.asked) == 1 else None)
-    attack = Attack(inbox)
+    destinations = RecordingDestinations(lambda _key, _count: RNR if len(destinations.asked) == 1 else None)
+    attack = Attack(destinations)
     late = [attack.packet(psn=psn, path_sequence=psn, length=3 * SEGMENT, offset=psn * SEGMENT) for psn in range(3)]
     attack.give(late[0])
     abort = {"length": 3 * SEGMENT, "offset": 3, "flags": ABORTED, "payload_bytes": 0}
     attack.give(attack.packet(psn=1, path_sequence=3, **abort))
     attack.give(*late)
-    assert len(inbox.asked) == 1
+    assert len(destinations.asked) == 1
     assert reported(attack.network.b) == {}
     out = attack.give(attack.packet(psn=3, path_sequence=4, message=1))
     assert [packet.cumulative for packet in out if isinstance(packet, Ack)] == [4]
-    assert len(inbox.asked) == 2
+    assert len(destinations.asked) == 2
 
 
 def test_refused__no_packet_is_acknowledged_until_it_is_aborted() -> None:
@@ -153,7 +153,7 @@ def test_refused__no_packet_is_acknowledged_until_it_is_aborted() -> None:
         out = attack.give(*(attack.packet(psn=psn, path_sequence=psn, message=psn) for psn in range(5)))
         assert {packet.message for packet in out if isinstance(packet, Nack)} == set(range(5))
         assert {(packet.cumulative, packet.bitmap) for packet in out if isinstance(packet, Ack)} == {(0, 0)}
-    assert len(attack.inbox.asked) == 5
+    assert len(attack.destinations.asked) == 5
 
 
 # -- packets that nobody may be asked about -------------------------------------------------------------------------
@@ -171,61 +171,61 @@ def test_refused__no_packet_is_acknowledged_until_it_is_aborted() -> None:
     ids=str,
 )
 def test_admit__is_not_called_for_packets_that_are_dropped(fields: dict[str, Any]) -> None:
-    attack = Attack(RecordingInbox())
+    attack = Attack(RecordingDestinations())
     attack.give(attack.packet(**fields))
-    assert attack.inbox.asked == []
+    assert attack.destinations.asked == []
     assert reported(attack.network.b) == {}
 
 
 @pytest.mark.parametrize("fields", [{"psn": 1 << 20}, {"path": 200}], ids=str)
 def test_admit_write__is_not_called_for_packets_that_are_dropped(fields: dict[str, Any]) -> None:
-    attack = Attack(RecordingInbox())
+    attack = Attack(RecordingDestinations())
     attack.give(attack.packet(flags=Opcode.WRITE | IMMEDIATE, key=1, **fields))
-    assert attack.inbox.asked == []
+    assert attack.destinations.asked == []
     assert reported(attack.network.b) == {}
 
 
 def test_admit_write__is_not_called_for_a_message_that_was_aborted() -> None:
-    attack = Attack(RecordingInbox())
+    attack = Attack(RecordingDestinations())
     write = {"flags": Opcode.WRITE | IMMEDIATE, "key": 1, "length": 2 * SEGMENT}
     attack.give(attack.packet(psn=1, **(write | {"flags": write["flags"] | ABORTED, "offset": 2, "payload_bytes": 0})))
     attack.give(attack.packet(psn=0, path_sequence=1, **write))
-    assert attack.inbox.asked == []
+    assert attack.destinations.asked == []
 
 
 # -- batches --------------------------------------------------------------------------------------------------------
 
 
 def test_batch__of_more_than_the_longest_message_is_refused_singly() -> None:
-    attack = Attack(RecordingInbox(), max_message_bytes=9)
+    attack = Attack(RecordingDestinations(), max_message_bytes=9)
     out = attack.give(attack.batch(0, 8))
     assert {packet for packet in out if isinstance(packet, Nack)} == {
         Nack(77, number, Status.REMOTE_ERROR_BAD_LENGTH) for number in range(8)
     }
-    assert attack.inbox.asked == []
+    assert attack.destinations.asked == []
 
 
 def test_batch__of_duplicates_asks_nobody() -> None:
-    attack = Attack(RecordingInbox())
+    attack = Attack(RecordingDestinations())
     for _ in range(3):
         attack.give(attack.batch(0, 8))
     attack.give(attack.batch(1 << 20, 8))
-    assert attack.inbox.asked == [(7, 0, 10, 8)]
+    assert attack.destinations.asked == [(7, 0, 10, 8)]
 
 
 def test_batch__asks_for_those_that_are_new() -> None:
-    attack = Attack(RecordingInbox())
+    attack = Attack(RecordingDestinations())
     attack.give(attack.batch(3, 2))
     attack.give(attack.batch(0, 8))
-    assert [count for *_, count in attack.inbox.asked] == [2, 6]
+    assert [count for *_, count in attack.destinations.asked] == [2, 6]
     attack.network.run(seconds=0.001)
     events = [event for event in attack.network.b.events if isinstance(event, MessagesReceived)]
     assert [(event.message, event.count) for event in events] == [(3, 2), (0, 3), (5, 3)]
 
 
 def test_batch__with_a_message_that_was_refused_before() -> None:
-    """It stays refused, though the inbox would take all of them now."""
-    attack = Attack(RecordingInbox(lambda _key, _count: RNR if len(attack.inbox.asked) == 1 else None))
+    """It stays refused, though the destinations would take all of them now."""
+    attack = Attack(RecordingDestinations(lambda _key, _count: RNR if len(attack.destinations.asked) == 1 else None))
     attack.give(attack.packet(psn=2, message=2, length=10, key=7))
     out = attack.give(attack.batch(0, 8))
     assert [packet for packet in out if isinstance(packet, Nack)] == [Nack(77, 2, RNR)]
@@ -238,7 +238,7 @@ def test_batch__with_a_message_that_was_refused_before() -> None:
 
 def test_batch__its_numbers_may_wrap_where_a_kernel_joins_two() -> None:
     """Message numbers have 32 bits; a segment train that crosses 2^32 is cut there."""
-    attack = Attack(RecordingInbox(lambda _key, count: RNR if count > 1 else None))
+    attack = Attack(RecordingDestinations(lambda _key, count: RNR if count > 1 else None))
     attack.give(attack.batch(2**32 - 3, 3, psn=0), attack.batch(0, 3, psn=3))
     attack.network.run(seconds=0.001)
     messages = [event.message for event in attack.network.b.events if isinstance(event, MessageReceived)]

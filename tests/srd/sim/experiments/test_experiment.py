@@ -121,6 +121,14 @@ def test_built_in_fabrics(name: str, hosts: int, rtt_us: float) -> None:
     assert ideal_us == pytest.approx(rtt_us / 2 + 800, rel=0.02)
 
 
+@pytest.mark.parametrize(("rate_bps", "name"), [(10**9, "defaults"), (10**10, "microseconds"), (0, "microseconds")])
+def test_settings__are_those_for_microseconds_where_a_packet_takes_few(rate_bps: int, name: str) -> None:
+    shape = Shape(delay_us=5, rate_bps=rate_bps)
+    topology = leaf_spine(leaves=2, spines=4, hosts_per_leaf=1, shape=shape)
+    links = tuple(replace(each, shape_ab=shape, shape_ba=shape) for each in topology.links)
+    assert settings(replace(topology, links=links))[0] == name
+
+
 def test_bounds__the_narrowest_cut_of_unshaped_hosts() -> None:
     topology = leaf_spine(leaves=2, spines=4, hosts_per_leaf=1, shape=Shape(delay_us=500, rate_bps=250_000_000))
     assert settings(topology)[0] == "defaults"

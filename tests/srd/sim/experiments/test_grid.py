@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from srd.sim.experiments.errors import ExperimentError
-from srd.sim.experiments.grid import Cell, read_grid
+from srd.sim.experiments.grid import ExperimentCell, read_grid
 
 
 def written(directory: Path, text: str) -> Path:
@@ -23,8 +23,8 @@ def test_every_combination(tmp_path: Path) -> None:
     )
     grid = read_grid(written(tmp_path, f"{text}\nlimit: 20ms\n"))
     assert (grid.name, grid.limit_s, len(grid.cells)) == ("grid", 0.02, 16)
-    assert grid.cells[0] == Cell("incast48", "permutation", None, "srd", None, 1, 1)
-    assert grid.cells[-1] == Cell("incast48", "incast:2x1K", "cut.yaml", "srd", None, None, 2)
+    assert grid.cells[0] == ExperimentCell("incast48", "permutation", None, "srd", None, 1, 1)
+    assert grid.cells[-1] == ExperimentCell("incast48", "incast:2x1K", "cut.yaml", "srd", None, None, 2)
     experiments = grid.experiments()
     assert len({experiment.digest() for experiment in experiments.values()}) == 16
     last = experiments[grid.cells[-1]]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from srd.sim.models.flow import NEVER_NS, Rate, Reply, ReplyKind
+from srd.sim.models.flow import NEVER_NS, FlowRate, FlowReply, ReplyKind
 from srd.sim.models.go_back_n import RETRIES, TIMEOUT_NS, GoBackNReceiver, GoBackNSender
 
 
 def sender(packets: int = 20) -> GoBackNSender:
-    return GoBackNSender(packets, rate=Rate(100e9), packet_bytes=4_154)
+    return GoBackNSender(packets, rate=FlowRate(100e9), packet_bytes=4_154)
 
 
-def reply(kind: ReplyKind, cumulative: int) -> Reply:
-    return Reply(kind, cumulative, cumulative, 0, marked=False)
+def reply(kind: ReplyKind, cumulative: int) -> FlowReply:
+    return FlowReply(kind, cumulative, cumulative, 0, marked=False)
 
 
 def test_receiver__answers_a_gap_with_one_nak_and_drops_what_follows() -> None:

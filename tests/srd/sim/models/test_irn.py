@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from srd.sim.models.flow import NEVER_NS, Receiver, ReplyKind
+from srd.sim.models.flow import NEVER_NS, FlowReceiver, ReplyKind
 from srd.sim.models.irn import RTO_HIGH_NS, RTO_LOW_NS, IrnSender
 
 
@@ -15,7 +15,7 @@ def send(sender: IrnSender, now_ns: int = 0) -> list[int]:
 
 
 def test_window__a_bandwidth_delay_product_beyond_what_is_acknowledged() -> None:
-    sender, receiver = IrnSender(20, window_packets=8), Receiver(20)
+    sender, receiver = IrnSender(20, window_packets=8), FlowReceiver(20)
     assert send(sender) == list(range(8))
     for psn in (0, 1):
         reply = receiver.handle(psn, transmission=psn, marked=False)
@@ -25,7 +25,7 @@ def test_window__a_bandwidth_delay_product_beyond_what_is_acknowledged() -> None
 
 
 def test_recovery__repeats_each_hole_once_then_goes_on() -> None:
-    sender, receiver = IrnSender(30, window_packets=12), Receiver(30)
+    sender, receiver = IrnSender(30, window_packets=12), FlowReceiver(30)
     send(sender)
     replies = [receiver.handle(psn, transmission=psn, marked=False) for psn in (0, 2, 3, 5, 6)]
     for reply in replies:
@@ -49,7 +49,7 @@ def test_timeouts__low_with_three_in_flight_at_most() -> None:
     assert sender.timeout_at == RTO_LOW_NS
     many = IrnSender(9, window_packets=10)
     send(many)
-    receiver = Receiver(9)
+    receiver = FlowReceiver(9)
     reply = receiver.handle(0, transmission=0, marked=False)
     assert reply is not None
     many.handle(reply, 1_000)
@@ -59,7 +59,7 @@ def test_timeouts__low_with_three_in_flight_at_most() -> None:
 
 
 def test_done__no_timer_is_left() -> None:
-    sender, receiver = IrnSender(4, window_packets=10), Receiver(4)
+    sender, receiver = IrnSender(4, window_packets=10), FlowReceiver(4)
     for psn in send(sender):
         reply = receiver.handle(psn, transmission=psn, marked=False)
         assert reply is not None

@@ -9,7 +9,7 @@ import pytest
 from netns.backends.virtual.fabric import VirtualFabric
 from scripts.benches.wild.links import PACKET_BYTES, bottleneck
 from scripts.benches.wild.tcp import TcpFlow
-from srd.sim.models.controllers import CONTROLLERS, Acked, Bbr, Cubic
+from srd.sim.models.controllers import CONTROLLERS, Acked, BbrController, CubicController
 from srd.sim.models.flow import NS_PER_S
 
 RATE_BPS = 20_000_000
@@ -40,7 +40,8 @@ def test_tcp_flow__fills_the_link_by_itself(name: str) -> None:
 def test_tcp_flow__two_of_a_kind_share() -> None:
     fabric = VirtualFabric(bottleneck(rate_bps=RATE_BPS, rtt_s=RTT_S, seed=1))
     flows = [
-        TcpFlow(fabric, source, destination, controller=Cubic()) for source, destination in (("h1", "h3"), ("h2", "h4"))
+        TcpFlow(fabric, source, destination, controller=CubicController())
+        for source, destination in (("h1", "h3"), ("h2", "h4"))
     ]
     flows[0].start()
     run(fabric, 1)
@@ -54,7 +55,7 @@ def test_tcp_flow__two_of_a_kind_share() -> None:
 
 def test_bbr__leaves_the_queue_empty_most_of_the_time() -> None:
     fabric = VirtualFabric(bottleneck(rate_bps=RATE_BPS, rtt_s=RTT_S, seed=1))
-    TcpFlow(fabric, "h1", "h3", controller=Bbr()).start()
+    TcpFlow(fabric, "h1", "h3", controller=BbrController()).start()
     run(fabric, 3)
     waits_ns = []
     for _ in range(200):
@@ -65,7 +66,7 @@ def test_bbr__leaves_the_queue_empty_most_of_the_time() -> None:
 
 def test_tcp_flow__goes_on_after_a_timeout() -> None:
     fabric = VirtualFabric(bottleneck(rate_bps=RATE_BPS, rtt_s=RTT_S, seed=1))
-    flow = TcpFlow(fabric, "h1", "h3", controller=Cubic())
+    flow = TcpFlow(fabric, "h1", "h3", controller=CubicController())
     flow.start()
     run(fabric, 1)
     fabric.fail("left", at_ns=fabric.now_ns, for_ns=NS_PER_S)
@@ -78,7 +79,7 @@ def test_tcp_flow__goes_on_after_a_timeout() -> None:
 
 def test_cubic__returns_to_its_last_maximum_after_k_seconds() -> None:
     """RFC 9438, section 4.2: K is the cube root of (W_max - cwnd) / C; at t = K the window is W_max."""
-    cubic = Cubic()
+    cubic = CubicController()
     cubic.window = 1000.0
     cubic.on_loss(now=0.0)
     assert cubic.window == 700
@@ -92,7 +93,7 @@ def test_cubic__returns_to_its_last_maximum_after_k_seconds() -> None:
 
 
 def test_cubic__a_higher_round_trip_ends_its_slow_start() -> None:
-    cubic = Cubic()
+    cubic = CubicController()
     for index in range(20):
         cubic.on_ack(acked(0.0, is_new_round=index == 0))
     window = cubic.window

@@ -30,7 +30,7 @@ def test_victim__waits_behind_pauses_only(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["roce", "dcqcn-firmware", "irn", "cubic"])
 @pytest.mark.parametrize("scenario", [scenarios.ring_deadlock, scenarios.tree_deadlock])
-def test_deadlock__of_pausing_switches_only(name: str, scenario: scenarios.Scenario) -> None:
+def test_deadlock__of_pausing_switches_only(name: str, scenario: scenarios.RoceScenario) -> None:
     figures = scenario(CONTENDERS[name], seed=2)
     assert figures["deadlock"] == (name in PAUSING)
     assert (figures["unfinished"] > 0) == (name in PAUSING)

@@ -8,19 +8,19 @@ from random import Random
 import pytest
 
 from netns.backends.virtual.lossless.profile import ClassProfile, RedProfile, headroom_bytes
-from netns.backends.virtual.lossless.shared_buffer import Group, SharedBuffer
+from netns.backends.virtual.lossless.shared_buffer import PriorityGroup, SharedBuffer
 from netns.backends.virtual.lossless.switch import longest_pause_ns
 
 LOSSLESS = ClassProfile(lossless=True, alpha=1 / 8)
 LOSSY = ClassProfile(alpha=1.0)
 
 
-def buffer_of(*groups: Group, total_bytes: int = 1_000_000) -> SharedBuffer:
+def buffer_of(*groups: PriorityGroup, total_bytes: int = 1_000_000) -> SharedBuffer:
     return SharedBuffer(total_bytes=total_bytes, groups=list(groups), resume_offset_bytes=2_000)
 
 
 def test_lossless__fills_reserve_then_shared_then_headroom_then_drops() -> None:
-    group = Group(replace(LOSSLESS, static_bytes=3_000), reserve_bytes=2_000, headroom_bytes=2_000)
+    group = PriorityGroup(replace(LOSSLESS, static_bytes=3_000), reserve_bytes=2_000, headroom_bytes=2_000)
     buffer = buffer_of(group)
     places = []
     for _ in range(8):
@@ -39,7 +39,7 @@ def test_lossless__fills_reserve_then_shared_then_headroom_then_drops() -> None:
 
 
 def test_lossless__departures_free_headroom_first_and_resume_an_offset_below_the_threshold() -> None:
-    group = Group(replace(LOSSLESS, static_bytes=3_000), reserve_bytes=2_000, headroom_bytes=2_000)
+    group = PriorityGroup(replace(LOSSLESS, static_bytes=3_000), reserve_bytes=2_000, headroom_bytes=2_000)
     buffer = buffer_of(group)
     for _ in range(7):
         buffer.admit(group, length_bytes=1_000, queue_bytes=0)
@@ -61,7 +61,7 @@ def test_lossless__departures_free_headroom_first_and_resume_an_offset_below_the
 @pytest.mark.parametrize(("queues", "alpha"), [(1, 1.0), (4, 1.0), (2, 1 / 8), (8, 1 / 8)])
 def test_dynamic_threshold__n_groups_hold_alpha_s_over_1_plus_n_alpha(queues: int, alpha: float) -> None:
     """Choudhury, Hahne: "Dynamic queue length thresholds for shared-memory packet switches", 1998, equation 4."""
-    groups = [Group(replace(LOSSLESS, alpha=alpha)) for _ in range(queues)]
+    groups = [PriorityGroup(replace(LOSSLESS, alpha=alpha)) for _ in range(queues)]
     buffer = buffer_of(*groups)
     for _ in range(2_000):
         for group in groups:
@@ -71,20 +71,22 @@ def test_dynamic_threshold__n_groups_hold_alpha_s_over_1_plus_n_alpha(queues: in
 
 
 def test_lossy__drops_by_the_queue_that_the_packet_joins() -> None:
-    group = Group(LOSSY, reserve_bytes=5_000, headroom_bytes=5_000)
+    group = PriorityGroup(LOSSY, reserve_bytes=5_000, headroom_bytes=5_000)
     buffer = buffer_of(group, total_bytes=10_000)
     assert buffer.shared_bytes == 10_000, "a lossy group has neither reserve nor headroom"
     assert buffer.admit(group, length_bytes=4_000, queue_bytes=0)
     assert buffer.admit(group, length_bytes=1_000, queue_bytes=5_000)
     assert not buffer.admit(group, length_bytes=1_000, queue_bytes=4_001)  # alpha x 5,000 free
-    assert not buffer.pause_due(Group(LOSSLESS)) or buffer.used_bytes
+    assert not buffer.pause_due(PriorityGroup(LOSSLESS)) or buffer.used_bytes
 
 
 def test_no_byte_is_lost_or_invented() -> None:
     rng = Random(7)
-    groups = [Group(LOSSLESS, reserve_bytes=4_096, headroom_bytes=20_000) for _ in range(4)] + [Group(LOSSY)]
+    groups = [PriorityGroup(LOSSLESS, reserve_bytes=4_096, headroom_bytes=20_000) for _ in range(4)] + [
+        PriorityGroup(LOSSY)
+    ]
     buffer = buffer_of(*groups, total_bytes=300_000)
-    held: list[tuple[Group, int]] = []
+    held: list[tuple[PriorityGroup, int]] = []
     for _ in range(20_000):
         if held and rng.random() < 0.48:
             group, length = held.pop(rng.randrange(len(held)))
@@ -103,7 +105,9 @@ def test_no_byte_is_lost_or_invented() -> None:
 
 def test_a_buffer_that_headroom_fills_is_refused() -> None:
     with pytest.raises(ValueError, match="24000 bytes of reserve and headroom do not fit into a buffer of 20000"):
-        buffer_of(*(Group(LOSSLESS, reserve_bytes=2_000, headroom_bytes=10_000) for _ in range(2)), total_bytes=20_000)
+        buffer_of(
+            *(PriorityGroup(LOSSLESS, reserve_bytes=2_000, headroom_bytes=10_000) for _ in range(2)), total_bytes=20_000
+        )
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ PACKETS_KEY: Final = 1
 """The key of messages with packets. A queue pair's has its number in the highest 16 bits, and none has the number 0."""
 
 
-class ExpressInbox:
-    """The `Inbox` and the `Memory` of the engine: there is no registered memory."""
+class ExpressDestinations:
+    """The `Destinations` and the `Memory` of the engine: there is no registered memory."""
 
     def __init__(self, sources: IncomingPeers) -> None:
         self._sources = sources

@@ -1,4 +1,4 @@
-"""Two engines over loopback, one with an inbox that refuses every third send; every byte that arrives is compared."""
+"""Two engines over loopback, one with destinations that refuse every third send; every byte is compared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from devmem.region import Region
 from devmem.registry import Access
 from srd.config import EndpointConfig
 from srd.proto.events import BatchCompletion, Completion, Extent, MessageReceived, MessagesReceived, WriteReceived
-from srd.proto.memory import Inbox
+from srd.proto.memory import Destinations
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
@@ -28,7 +28,7 @@ KEY = 0x1234_5678_9ABC_DEF0
 MODES = [pytest.param(SMALL, id="secure"), pytest.param(PLAIN, id="plain")]
 
 
-class EveryThird(Inbox):
+class EveryThird(Destinations):
     """Refuses every third message, and messages that arrive together until they are offered singly."""
 
     def __init__(self, *, takes_together: int = 1) -> None:
@@ -105,8 +105,8 @@ def release(owner: Owner, peer: int) -> None:
 @pytest.mark.parametrize("takes_together", [1, 4])
 async def test_admit__batches(config: EndpointConfig, takes_together: int) -> None:
     """Bursts of more than `takes_together` messages are refused as a whole, and taken singly but for every third."""
-    inbox = EveryThird(takes_together=takes_together)
-    one, two = Owner(config=config), Owner(config=config, inbox=inbox)
+    destinations = EveryThird(takes_together=takes_together)
+    one, two = Owner(config=config), Owner(config=config, destinations=destinations)
     payload = content(MIB, seed=SEED)
     count, length, stride = 600, 900, 1009
     try:
@@ -116,9 +116,9 @@ async def test_admit__batches(config: EndpointConfig, takes_together: int) -> No
             one.engine.post_batch(here, BatchRequest(0, places, length, None, source, KEY))
             await until(one, lambda: len(statuses(one)) == count)
             ended = statuses(one)
-            await until(two, lambda: len(delivered(two)) >= inbox.taken)
+            await until(two, lambda: len(delivered(two)) >= destinations.taken)
         assert set(ended.values()) == {Status.OK, RNR}
-        assert list(ended.values()).count(RNR) == inbox.refused
+        assert list(ended.values()).count(RNR) == destinations.refused
         assert delivered(two) == {
             request: payload[request * stride : request * stride + length]
             for request, status in ended.items()
@@ -136,7 +136,7 @@ async def test_admit__batches(config: EndpointConfig, takes_together: int) -> No
 
 @pytest.mark.parametrize("config", MODES)
 async def test_admit_write__memory_of_what_is_refused_is_untouched(config: EndpointConfig) -> None:
-    one, two = Owner(config=config), Owner(config=config, inbox=EveryThird())
+    one, two = Owner(config=config), Owner(config=config, destinations=EveryThird())
     size, count = 100_000, 9
     payload = content(MIB, seed=SEED)
     try:

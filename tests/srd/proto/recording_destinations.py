@@ -1,4 +1,4 @@
-"""An inbox that decides as a test says, records what it was asked, and is checked against the events of its core."""
+"""Destinations that decide as a test says, and record what they were asked, to compare with the events of the core."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from srd.proto.events import (
     MessagesReceived,
     WriteReceived,
 )
-from srd.proto.memory import Inbox
+from srd.proto.memory import Destinations
 from srd.proto.wire.status import Status
 from tests.simulation import Node
 
@@ -22,7 +22,7 @@ Decision = Callable[[int, int], Status | None]
 """From a key and a number of messages to a refusal; None: they are taken."""
 
 
-class RecordingInbox(Inbox):
+class RecordingDestinations(Destinations):
     """Takes what `decide` takes. `taken` and `refused` count messages and notifications by key."""
 
     def __init__(self, decide: Decision = lambda _key, _count: None) -> None:
@@ -44,7 +44,7 @@ class RecordingInbox(Inbox):
     def admit_write(self, key: int, *, peer: int) -> Status | None:
         return self.admit(key, peer=peer, length=-1, count=1)
 
-    def refusal(self, key: int, *, peer: int) -> Status:  # noqa: ARG002 - as Inbox has it
+    def refusal(self, key: int, *, peer: int) -> Status:  # noqa: ARG002 - as Destinations have it
         self.reasons_asked.append(key)
         return self.reason
 

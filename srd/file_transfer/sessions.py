@@ -12,7 +12,7 @@ from srd.file_transfer.errors import TransferError
 from srd.file_transfer.leftovers import Leftover
 from srd.file_transfer.protocol import Offer, Offers
 from srd.file_transfer.send_slots import SendSlots
-from srd.file_transfer.store import Place, Store
+from srd.file_transfer.store import FileSink, FileStore
 
 MAX_TRANSFERS = 64
 """Senders at a time. Each needs a thread and descriptors; more would not raise the throughput."""
@@ -44,7 +44,7 @@ class TransferSession(Protocol):
 class TransferSessions:
     """State shared by the sessions of a daemon."""
 
-    def __init__(self, place: Place, *, max_transfers: int = MAX_TRANSFERS) -> None:
+    def __init__(self, place: FileSink, *, max_transfers: int = MAX_TRANSFERS) -> None:
         self.place = place
         self.is_stopped = False
         self.slots = SendSlots()
@@ -53,7 +53,8 @@ class TransferSessions:
         self._owners: dict[str, TransferSession] = {}  # by transfer
         self._open_files = 0
         self._arrived: OrderedDict[str, tuple[Offer, str, int]] = OrderedDict()
-        self._kept: OrderedDict[str, tuple[Offer, Store, float]] = OrderedDict()  # by transfer, with the time of expiry
+        # By transfer, with the time of expiry:
+        self._kept: OrderedDict[str, tuple[Offer, FileStore, float]] = OrderedDict()
 
     async def begin(self, session: TransferSession, offers: Offers) -> None:
         """Admit a session, after ending earlier ones of its files. Raises TransferError for what the place refuses.
@@ -102,7 +103,7 @@ class TransferSessions:
         for session in self._sessions:
             session.wake()
 
-    def store(self, offer: Offer, *, stop: threading.Event) -> Store:
+    def store(self, offer: Offer, *, stop: threading.Event) -> FileStore:
         """Return what a file is received into: what was kept of it, or a new one. Raises TransferError."""
         kept, store, _ = self._kept.get(offer.transfer, (None, None, 0.0))
         if kept is None or store is None or not _is_same(kept, offer):
@@ -110,7 +111,7 @@ class TransferSessions:
         del self._kept[offer.transfer]
         return store
 
-    def keep(self, offer: Offer, store: Store) -> None:
+    def keep(self, offer: Offer, store: FileStore) -> None:
         """Keep what is written in order for its sender, as long as that tries."""
         self._kept[offer.transfer] = (offer, store, time.monotonic() + offer.retry_for_s)
         if len(self._kept) > MAX_KEPT:
