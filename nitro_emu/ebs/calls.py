@@ -118,8 +118,10 @@ class Calls:
     def end(self) -> None:
         """End the view, and all that was asked."""
         self.view.is_over = True
-        for each in [*self._works, *chain.from_iterable(self._open.values())]:
-            each.cancel()
+        for work in self._works:
+            work.cancel()
+        for call in list(chain.from_iterable(self._open.values())):
+            call.cancel()
         on_over, self._on_over = self._on_over, lambda: None
         on_over()
 

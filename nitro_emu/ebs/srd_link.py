@@ -46,8 +46,7 @@ class SrdLink:
         loop = asyncio.get_running_loop()
         call = _Call(self._calls, number, command, buffer, on_end, give_up_at=loop.time() + CALL_S)
         self._calls[number] = call
-        if self._timer is None:
-            self._timer = loop.call_at(call.give_up_at, self._give_up)
+        self._arm(call)
         if (connection := self._connection) is not None and not connection.peer.ended:
             connection.post(call)
         elif self._opening is None or self._opening.done():
@@ -56,12 +55,17 @@ class SrdLink:
 
     def _give_up(self) -> None:
         """End the calls whose time is over, and look again when the next one's is."""
-        loop, self._timer = asyncio.get_running_loop(), None
+        self._timer = None
         for call in list(self._calls.values()):
-            if call.give_up_at > loop.time():
-                self._timer = self._timer or loop.call_at(call.give_up_at, self._give_up)
+            if call.give_up_at > asyncio.get_running_loop().time():
+                self._arm(call)
                 return
             call.fail(f"{self.name}: does not answer")
+
+    def _arm(self, call: _Call) -> None:
+        """Have `_give_up` look when a call's time is over, unless it does so before."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_at(call.give_up_at, self._give_up)
 
     async def _open(self) -> None:
         """Connect, and post what waits for it."""

@@ -294,7 +294,7 @@ def _told(extents: list[BlockExtent], *, only_one: bool) -> list[BlockExtent]:
 
 def _behind(parts: Sequence[bytes | memoryview], length: int) -> list[bytes | memoryview]:
     """Return what is left of parts behind so many bytes."""
-    left = []
+    left = list[bytes | memoryview]()
     for part in parts:
         if length < len(part):
             left.append(memoryview(part)[length:])
