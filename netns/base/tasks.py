@@ -1,12 +1,9 @@
-"""Tasks in the background: asyncio keeps no reference to a task of its own, so that one may vanish before its end.
-
-`begin` makes none for what does not wait: `eager_start` of Python 3.12, which this project does not need yet.
-"""
+"""Tasks in the background: asyncio keeps no reference to a task of its own, so that one may vanish before its end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 
@@ -29,17 +26,6 @@ class Tasks:
         self._running.add(task)
         task.add_done_callback(self._ended)
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` at once, up to where it waits, and the rest as a task. What it raises before is raised here.
-
-        Before it waits it is in no task of its own: `asyncio.timeout` is not for it.
-        """
-        try:
-            waits_for = work.send(None)
-        except StopIteration:
-            return
-        self.start(_rest(work, waits_for))
-
     async def ended(self) -> None:
         """Wait until none runs, also of those that are started meanwhile."""
         while self._running:
@@ -59,31 +45,3 @@ class Tasks:
         self._running.discard(task)
         if self._on_error is not None and not task.cancelled() and (error := task.exception()) is not None:
             self._on_error(error)
-
-
-async def _rest(work: Coroutine[Any, Any, None], waits_for: object) -> None:
-    """Go on with work that waits."""
-    await _Begun(work, waits_for)
-
-
-class _Begun:
-    """An awaitable: work that waits, as a task has it from its first step on."""
-
-    __slots__ = ("_waits_for", "_work")
-
-    def __init__(self, work: Coroutine[Any, Any, None], waits_for: object) -> None:
-        self._work = work
-        self._waits_for = waits_for
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        waits_for = self._waits_for
-        try:
-            while True:
-                try:
-                    sent = yield waits_for
-                except BaseException as error:  # noqa: BLE001 - the work decides
-                    waits_for = self._work.throw(error)
-                else:
-                    waits_for = self._work.send(sent)
-        except StopIteration:
-            return

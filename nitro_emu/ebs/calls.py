@@ -17,7 +17,7 @@ from typing import Any
 from nitro_emu.ebs.capsule import CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.forming import RefusedError, Replicas, time_now
-from nitro_emu.ebs.link import Buffer, LinkError, Pending
+from nitro_emu.ebs.link import Buffer, LinkError
 from nitro_emu.ebs.view import View, ViewMember
 
 
@@ -52,41 +52,46 @@ class Calls:
         self.log = logging.getLogger(f"nitro_emu.volume.{name}")
         self._name = name
         self._on_over = on_over
-        self._open = defaultdict[int, dict[_Call, None]](dict)  # by member, in their order
+        self._open = defaultdict[int, dict[asyncio.Future[Any], None]](dict)  # by member, in their order
         self._works = set[asyncio.Task[None]]()
 
     def command(self, opcode: CapsuleOpcode, **fields: Any) -> CapsuleCommand:
         """Return a command of this epoch."""
         return self.replicas.command(opcode, epoch=self.view.epoch, **fields)
 
-    def post(
-        self, member: int, command: CapsuleCommand, use: Use | None, on_end: Callable[[CapsuleReply | None], None]
-    ) -> None:
-        """Have a member do a command; `on_end` gets its reply, maybe at once, or None: it is no member any more."""
-        found = None if self.view.is_over else self.view.members.get(member)
-        if found is None:  # since a moment ago
-            on_end(None)
-            return
+    def post(self, member: int, command: CapsuleCommand, use: Use | None) -> asyncio.Future[CapsuleReply]:
+        """Have a member do a command; `reply_of` the future is the reply. It is cancelled when it is no member."""
+        if self.view.is_over or (found := self.view.members.get(member)) is None:  # since a moment ago
+            none: asyncio.Future[CapsuleReply] = asyncio.get_running_loop().create_future()
+            none.cancel()
+            return none
+        sent_at = time_now()
         if use is not None:
             use.begin()
-        call = _Call(self, member, found, use, on_end)
-        self._open[member][call] = None
+        future = self.replicas.links[member].call(command, buffer=None if use is None else use.buffer)
+        self._open[member][future] = None
         found.calls += 1
-        buffer = None if use is None else use.buffer
-        call.pending = self.replicas.links[member].begin(command, buffer=buffer, on_end=call.ended)
+        future.add_done_callback(lambda _: self._ended(future, member, found, use, sent_at))
+        return future
 
-    def ended(self, call: _Call) -> bool:
-        """Forget a call; return whether it was open."""
-        if call not in self._open[call.member]:
-            return False
-        del self._open[call.member][call]
-        return True
+    def _ended(
+        self, future: asyncio.Future[CapsuleReply], member: int, found: ViewMember, use: Use | None, sent_at: float
+    ) -> None:
+        self._open[member].pop(future, None)
+        found.calls -= 1
+        error = None if future.cancelled() else future.exception()
+        if use is not None:
+            use.end(is_quiet=not future.cancelled() and error is None)
+        if error is not None:
+            self.drop(member, error)
+        elif not future.cancelled() and future.result().outcome is not CapsuleOutcome.FENCED:
+            self.view.renew(member, sent_at=sent_at)
 
     async def call(self, member: int, command: CapsuleCommand, use: Use | None) -> CapsuleReply | None:
         """Return a member's reply; None: it is no member any more."""
-        future: asyncio.Future[CapsuleReply | None] = asyncio.get_running_loop().create_future()
-        self.post(member, command, use, lambda reply: None if future.done() else future.set_result(reply))
-        return await future
+        future = self.post(member, command, use)
+        await asyncio.wait([future])
+        return reply_of(future)
 
     def refused(self, member: int, reply: CapsuleReply) -> None:
         """Go on without a member that did not do a command."""
@@ -98,8 +103,8 @@ class Calls:
             trace = None if isinstance(error, VolumeError) else error
             self.log.warning("%s: goes on without a replica: %s", self._name, error, exc_info=trace)
         self.view.drop(member)
-        for call in list(self._open[member]):
-            call.cancel()
+        for future in list(self._open[member]):
+            future.cancel()
         if self.view.is_over:
             self.end()
 
@@ -118,56 +123,12 @@ class Calls:
     def end(self) -> None:
         """End the view, and all that was asked."""
         self.view.is_over = True
-        for work in self._works:
-            work.cancel()
-        for call in list(chain.from_iterable(self._open.values())):
-            call.cancel()
+        for future in [*self._works, *chain.from_iterable(self._open.values())]:
+            future.cancel()
         on_over, self._on_over = self._on_over, lambda: None
         on_over()
 
 
-class _Call:
-    """One call to a member."""
-
-    __slots__ = ("_calls", "_found", "_on_end", "_sent_at", "_use", "member", "pending")
-
-    def __init__(
-        self,
-        calls: Calls,
-        member: int,
-        found: ViewMember,
-        use: Use | None,
-        on_end: Callable[[CapsuleReply | None], None],
-    ) -> None:
-        self._calls = calls
-        self.member = member
-        self._found = found
-        self._use = use
-        self._on_end = on_end
-        self._sent_at = time_now()
-        self.pending: Pending | None = None
-
-    def ended(self, result: CapsuleReply | LinkError) -> None:
-        """Note what has come of it, and tell whoever has asked."""
-        if not self._end(is_quiet=isinstance(result, CapsuleReply)):
-            return
-        if not isinstance(result, CapsuleReply):
-            self._calls.drop(self.member, result)
-        elif result.outcome is not CapsuleOutcome.FENCED:
-            self._calls.view.renew(self.member, sent_at=self._sent_at)
-        self._on_end(result if isinstance(result, CapsuleReply) else None)
-
-    def cancel(self) -> None:
-        """End it: who was asked is no member any more."""
-        if self.pending is not None:
-            self.pending.cancel()  # before its memory is given back
-        if self._end(is_quiet=False):
-            self._on_end(None)
-
-    def _end(self, *, is_quiet: bool) -> bool:
-        if not self._calls.ended(self):
-            return False
-        self._found.calls -= 1
-        if self._use is not None:
-            self._use.end(is_quiet=is_quiet)
-        return True
+def reply_of(future: asyncio.Future[CapsuleReply]) -> CapsuleReply | None:
+    """Return the reply of a call that has ended; None: there is none, and who was asked is no member any more."""
+    return None if future.cancelled() or future.exception() is not None else future.result()

@@ -25,7 +25,7 @@ import numpy as np
 from nitro_emu.ebs.capsule import BLANK, CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
-from nitro_emu.ebs.link import BufferMemory, ServerLink, call
+from nitro_emu.ebs.link import BufferMemory, ServerLink
 from nitro_emu.ebs.server.entries import ENTRY_BYTES, EXTENT_BLOCKS, U64, BlockKind, Entries
 from nitro_emu.ebs.server.store import DIGEST_BYTES
 from nitro_emu.ebs.view import View, adoptions, decide, majority, missing, roll_back, uncertain
@@ -102,7 +102,7 @@ class Replicas:
 
     async def call(self, number: int, command: CapsuleCommand) -> CapsuleReply:
         """Have a replica do a command without data. Raises LinkError, RefusedError."""
-        reply = await call(self.links[number], command)
+        reply = await self.links[number].call(command)
         if reply.outcome is not CapsuleOutcome.OK:
             raise RefusedError(self.links[number].name, reply)
         return reply
@@ -112,7 +112,7 @@ class Replicas:
         buffer = await self.memory.take_urgent()
         is_quiet = False
         try:
-            reply = await call(self.links[number], command, buffer=buffer)
+            reply = await self.links[number].call(command, buffer=buffer)
             is_quiet = True
             if reply.outcome is not CapsuleOutcome.OK:
                 raise RefusedError(self.links[number].name, reply)
@@ -135,12 +135,12 @@ class Replicas:
 
         After `within_s` those that there are.
         """
-        calls = {number: call(self.links[number], command) for number in numbers}
+        calls = {number: self.links[number].call(command) for number in numbers}
         replies = dict[int, CapsuleReply]()
         async with aclosing(_ended(calls, enough=enough, grace_s=GRACE_S, within_s=within_s)) as ended:
-            async for number, asked in ended:
-                if asked is not None and not asked.exception():
-                    replies[number] = asked.result()
+            async for number, call in ended:
+                if call is not None and not call.exception():
+                    replies[number] = call.result()
         return replies
 
     async def all(self, works: Mapping[int, Awaitable[T]]) -> dict[int, T]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from nitro_emu.ebs.capsule import CapsuleCommand, CapsuleReply
@@ -43,45 +42,17 @@ class BufferMemory(Protocol):
         """Return one of URGENT_BYTES that requests do not use: they may wait for what it is for."""
 
 
-OnEnd = Callable[[CapsuleReply | LinkError], None]
-"""Told once what has come of a call: at once, within the event loop's turn in which it came, or while it is begun."""
-
-
-class Pending(Protocol):
-    """A call that has not ended."""
-
-    def cancel(self) -> object:
-        """End it: nothing is told. The server may still use the buffer."""
-
-
 class ServerLink(Protocol):
     """One server."""
 
     name: str
 
-    def begin(self, command: CapsuleCommand, *, buffer: Buffer | None = None, on_end: OnEnd) -> Pending:
+    def call(self, command: CapsuleCommand, *, buffer: Buffer | None = None) -> asyncio.Future[CapsuleReply]:
         """Have it do a command on the memory of `buffer`; connect before, if need be.
 
-        `on_end` gets its reply, or LinkError, within a bound. After an error the server may still use the buffer.
+        The result is its reply, or LinkError, within a bound. After an error, and when the future was cancelled, the
+        server may still use the buffer.
         """
 
     async def close(self) -> None:
         """End the connection."""
-
-
-def call(link: ServerLink, command: CapsuleCommand, *, buffer: Buffer | None = None) -> asyncio.Future[CapsuleReply]:
-    """Begin a call; return what comes of it as a future, whose cancellation ends it. Its error is LinkError."""
-    future: asyncio.Future[CapsuleReply] = asyncio.get_running_loop().create_future()
-
-    def on_end(result: CapsuleReply | LinkError) -> None:
-        if future.done():
-            return
-        if isinstance(result, CapsuleReply):
-            future.set_result(result)
-        else:
-            future.set_exception(result)
-            future.exception()  # who asked may have given up
-
-    pending = link.begin(command, buffer=buffer, on_end=on_end)
-    future.add_done_callback(lambda ended: pending.cancel() if ended.cancelled() else None)
-    return future

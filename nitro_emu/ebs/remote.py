@@ -16,7 +16,7 @@ from typing import Final
 from nitro_emu.ebs.capsule import BLANK, MAX_IO_BYTES, CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.catalog import Volume
 from nitro_emu.ebs.errors import VolumeError
-from nitro_emu.ebs.link import LinkError, call
+from nitro_emu.ebs.link import LinkError
 from nitro_emu.ebs.link_memory import LinkMemory
 from nitro_emu.ebs.replicas import REPAIR_BYTES_PER_S, ReplicaStatus, ReplicatedVolume
 from nitro_emu.ebs.server.entries import BlockKind
@@ -210,6 +210,6 @@ async def _of_all(
 
 async def _ask(link: SrdLink, command: CapsuleCommand) -> CapsuleReply | LinkError:
     try:
-        return await call(link, command)
+        return await link.call(command)
     except LinkError as error:
         return error

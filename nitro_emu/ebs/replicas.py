@@ -26,8 +26,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from netns.base.token_bucket import TokenBucket
-from nitro_emu.ebs.asked import Asked
-from nitro_emu.ebs.calls import Calls, Use
+from nitro_emu.ebs.calls import Calls, Use, reply_of
 from nitro_emu.ebs.capsule import (
     MAX_IO_BYTES,
     MAX_ZERO_BYTES,
@@ -295,10 +294,10 @@ class ReplicatedVolume:
         ended: asyncio.Future[bool | None] = loop.create_future()
         have, left = 0, len(members)
 
-        def has_ended(member: int, reply: CapsuleReply | None) -> None:
+        def has_ended(member: int, call: asyncio.Future[CapsuleReply]) -> None:
             nonlocal have, left
             left -= 1
-            have += self._has_written(calls, number, member, command.version, reply)
+            have += self._has_written(calls, number, member, command.version, reply_of(call))
             if ended.done():
                 return
             if have >= view.majority:
@@ -309,7 +308,7 @@ class ReplicatedVolume:
                 ended.set_result(None)
 
         for member in members:
-            calls.post(member, command, use, partial(has_ended, member))
+            calls.post(member, command, use).add_done_callback(partial(has_ended, member))
         return ended
 
     def _has_written(self, calls: Calls, number: int, member: int, version: int, reply: CapsuleReply | None) -> bool:
@@ -351,32 +350,35 @@ class ReplicatedVolume:
 
     async def _read_of_one(self, calls: Calls, offset: int, into: memoryview) -> bool:
         """Read of one member, and of others while there is no answer; return False: nobody has it now."""
-        first, end = offset // BLOCK_BYTES, (offset + len(into)) // BLOCK_BYTES
-        asked = Asked(calls, calls.command(CapsuleOpcode.READ, offset=offset, length=len(into)))
-        began_at = time_now()
+        view, first, end = calls.view, offset // BLOCK_BYTES, (offset + len(into)) // BLOCK_BYTES
+        command = calls.command(CapsuleOpcode.READ, offset=offset, length=len(into))
+        asked, began_at = dict[asyncio.Future[CapsuleReply], tuple[int, Use]](), time_now()
         try:
+            waiting, tried = set[asyncio.Future[CapsuleReply]](), set[int]()
             while True:
-                if not asked.has_ended:
-                    await self._ask_another(asked, first, end)
-                if not (asked.waiting or asked.has_ended):
+                member = next((number for number in view.readers(first, end) if number not in tried), None)
+                if member is not None and not (waiting and self._memory.is_short):  # never wait for memory with some
+                    use = Use(await self._memory.take(len(into)))
+                    future = calls.post(member, command, use)
+                    asked[future] = member, use
+                    waiting.add(future)
+                    tried.add(member)
+                if not waiting:
                     return False
-                has_others = calls.view.members.keys() - asked.members  # to which a write may be on its way
-                ended = await asked.next_end(self._hedge.delay_s(len(into)) if has_others else None)
-                if ended is None:
-                    continue
-                if await self._has_read(calls, ended.member, ended.reply):
-                    into[:] = ended.use.buffer.view[: len(into)]
-                    self._hedge.answered(len(into), took_s=time_now() - began_at)
-                    return True
-                asked.forget(ended)
+                has_others = view.members.keys() - tried  # to which a write may be on its way
+                timeout_s = self._hedge.delay_s(len(into)) if has_others else None
+                done, waiting = await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+                for future in done:
+                    member, use = asked[future]
+                    if await self._has_read(calls, member, reply_of(future)):
+                        into[:] = use.buffer.view[: len(into)]
+                        self._hedge.answered(len(into), took_s=time_now() - began_at)
+                        return True
+                    del asked[future]
+                    use.end()
         finally:
-            asked.close()
-
-    async def _ask_another(self, asked: Asked, first: int, end: int) -> None:
-        """Ask a member that was not asked yet, if one may be read."""
-        member = next((each for each in asked.calls.view.readers(first, end) if each not in asked.members), None)
-        if member is not None and not (asked.waiting and self._memory.is_short):  # never wait for memory with some
-            asked.ask(member, Use(await self._memory.take((end - first) * BLOCK_BYTES)))
+            for _, use in asked.values():
+                use.end()
 
     async def _has_read(self, calls: Calls, member: int, reply: CapsuleReply | None) -> bool:
         """Return whether a member has answered with data."""

@@ -1,6 +1,6 @@
 """A server as its client reaches it, over SRD: one peer, opened when it is needed, and again when it has ended.
 
-A call makes no task and no future: it posts the command, and what the peer tells ends it. A message is sent from
+A call makes a future and no task: it posts the command, and what the peer tells sets the reply. A message is sent from
 where it lies until it was acknowledged, or the call has failed, which ends the request. A reply says that all of it was
 there, so that its memory may be used again: what would be sent once more is known to the server.
 """
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from netns.base.addresses import host_port_text
 from nitro_emu.ebs.capsule import CapsuleCommand, CapsuleError, CapsuleOutcome, CapsuleReply, reply_untrusted
-from nitro_emu.ebs.link import Buffer, LinkError, OnEnd
+from nitro_emu.ebs.link import Buffer, LinkError
 from nitro_emu.ebs.link_memory import BufferSlot
 from srd import Endpoint, Message, MessageBatch, Peer, PeerError, RequestError, SrdError, Status
 from srd.message import WriteNotification
@@ -35,149 +36,104 @@ class SrdLink:
         self._endpoint = endpoint
         self._host, self._port = host, port
         self._connection: _Connection | None = None
-        self._opening: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[_Connection] | None = None
         self._number = 0
-        self._calls: dict[int, _Call] = {}  # by number, and so in the order of their deadlines
-        self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, command: CapsuleCommand, *, buffer: Buffer | None = None, on_end: OnEnd) -> _Call:
+    def call(self, command: CapsuleCommand, *, buffer: Buffer | None = None) -> asyncio.Future[CapsuleReply]:
         """See Link."""
-        self._number = number = (self._number + 1) & 0xFFFFFFFF
         loop = asyncio.get_running_loop()
-        call = _Call(self._calls, number, command, buffer, on_end, give_up_at=loop.time() + CALL_S)
-        self._calls[number] = call
-        self._arm(call)
+        future: asyncio.Future[CapsuleReply] = loop.create_future()
+        timer = loop.call_later(CALL_S, _fail, future, f"{self.name}: does not answer")
+        future.add_done_callback(lambda _: timer.cancel())
+        self._number = number = (self._number + 1) & 0xFFFFFFFF
         if (connection := self._connection) is not None and not connection.peer.ended:
-            connection.post(call)
-        elif self._opening is None or self._opening.done():
-            self._opening = asyncio.ensure_future(self._open())
-        return call
+            connection.post(command, buffer, number=number, future=future)
+        else:
+            opening = self._open()
+            opening.add_done_callback(partial(self._post_opened, command, buffer, number, future))
+        return future
 
-    def _give_up(self) -> None:
-        """End the calls whose time is over, and look again when the next one's is."""
-        self._timer = None
-        for call in list(self._calls.values()):
-            if call.give_up_at > asyncio.get_running_loop().time():
-                self._arm(call)
-                return
-            call.fail(f"{self.name}: does not answer")
+    def _post_opened(
+        self,
+        command: CapsuleCommand,
+        buffer: Buffer | None,
+        number: int,
+        future: asyncio.Future[CapsuleReply],
+        opening: asyncio.Future[_Connection],
+    ) -> None:
+        if future.done():
+            return
+        if opening.cancelled():
+            _fail(future, f"{self.name}: is closed")
+        elif (error := opening.exception()) is not None:
+            _fail(future, str(error) if isinstance(error, LinkError) else f"{self.name}: {error}")
+        else:
+            opening.result().post(command, buffer, number=number, future=future)
 
-    def _arm(self, call: _Call) -> None:
-        """Have `_give_up` look when a call's time is over, unless it does so before."""
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_at(call.give_up_at, self._give_up)
+    def _open(self) -> asyncio.Task[_Connection]:
+        """Return the task that connects, for all that need it at the same time."""
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.ensure_future(self._connect())
+        return self._opening
 
-    async def _open(self) -> None:
-        """Connect, and post what waits for it."""
+    async def _connect(self) -> _Connection:
+        """Raises SrdError, LinkError."""
         try:
             async with asyncio.timeout(CONNECT_S):
                 peer = await self._endpoint.connect(self._host, self._port)
-        except (TimeoutError, SrdError) as error:
-            reason = "does not answer" if isinstance(error, TimeoutError) else str(error)
-            self._opening = None  # who is told may try again at once
-            for call in self._unposted():
-                call.fail(f"{self.name}: {reason}")
-            return
-        self._connection = _Connection(peer, name=self.name, calls=self._calls)
-        for call in self._unposted():
-            self._connection.post(call)
-
-    def _unposted(self) -> list[_Call]:
-        return [call for call in self._calls.values() if call.connection is None]
+        except TimeoutError:
+            raise LinkError(f"{self.name}: does not answer") from None
+        self._connection = _Connection(peer, name=self.name)
+        return self._connection
 
     async def close(self) -> None:
         """See Link."""
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait([self._opening])
-        for call in self._unposted():
-            call.fail(f"{self.name}: is closed")
-        if self._timer is not None:
-            self._timer.cancel()
         if self._connection is not None:
             with suppress(PeerError, RequestError):
                 await self._connection.peer.close()
 
 
-class _Call:
-    """A command that is to be done; see `nitro_emu.ebs.link.Pending`."""
-
-    __slots__ = ("_calls", "_on_end", "buffer", "command", "connection", "give_up_at", "memory", "number", "request")
-
-    def __init__(
-        self,
-        calls: dict[int, _Call],
-        number: int,
-        command: CapsuleCommand,
-        buffer: Buffer | None,
-        on_end: OnEnd,
-        *,
-        give_up_at: float,
-    ) -> None:
-        """`calls`: those of its link, until they have ended."""
-        self._calls = calls
-        self.number = number
-        self.command = command
-        self.buffer = buffer
-        self._on_end = on_end
-        self.give_up_at = give_up_at
-        self.connection: _Connection | None = None
-        self.request = 0
-        self.memory: SendMemory | None = None
-
-    def answer(self, reply: CapsuleReply) -> None:
-        """End it."""
-        if self._calls.pop(self.number, None) is not None:
-            self._on_end(reply)
-
-    def fail(self, reason: str) -> None:
-        """End it without a reply."""
-        if self.cancel():
-            self._on_end(LinkError(reason))
-
-    def cancel(self) -> bool:
-        """End it, and what is not sent yet is not sent any more; return whether it had not ended."""
-        if self._calls.pop(self.number, None) is None:
-            return False
-        if self.connection is not None:
-            self.connection.cancel(self)
-        return True
-
-
 class _Connection:
     """The calls to one peer; see `srd.handler.PeerHandler`."""
 
-    def __init__(self, peer: Peer, *, name: str, calls: dict[int, _Call]) -> None:
+    def __init__(self, peer: Peer, *, name: str) -> None:
         self.peer = peer
         self._name = name
-        self._calls = calls
-        self._sent: dict[int, _Call] = {}  # by request
+        self._calls: dict[int, asyncio.Future[CapsuleReply]] = {}  # by number
+        self._sent: dict[int, tuple[asyncio.Future[CapsuleReply], SendMemory | None]] = {}  # by request
         peer.attach(self, on_write=self._on_write)
 
-    def post(self, call: _Call) -> None:
-        """Send a command."""
-        command, buffer = call.command, call.buffer
+    def post(
+        self, command: CapsuleCommand, buffer: Buffer | None, *, number: int, future: asyncio.Future[CapsuleReply]
+    ) -> None:
+        """Send a command, and set the future when it was answered, or fails."""
+        memory: SendMemory | None = None
         assert buffer is None or isinstance(buffer, BufferSlot)  # noqa: S101 - as SrdLink says
         if buffer is not None and command.data_bytes:
             address, length = buffer.message(command.encode()), command.message_bytes
         else:
-            call.memory = in_place(command.encode(key=0 if buffer is None else buffer.key))
-            address, length = call.memory.address, call.memory.length
+            memory = in_place(command.encode(key=0 if buffer is None else buffer.key))
+            address, length = memory.address, memory.length
         try:
-            call.request = self.peer.post(address, length=length, immediate=call.number)
+            request = self.peer.post(address, length=length, immediate=number)
         except SrdError as error:
-            call.fail(self._named(str(error)))
+            self._fail(future, str(error))
             return
-        call.connection = self
-        self._sent[call.request] = call
+        self._calls[number] = future
+        self._sent[request] = future, memory
+        future.add_done_callback(partial(self._ended, number, request))
 
-    def cancel(self, call: _Call) -> None:
-        """Have what is left of a call's message not be sent."""
-        if call.request in self._sent:
-            self.peer.cancel(call.request)
+    def _ended(self, number: int, request: int, future: asyncio.Future[CapsuleReply]) -> None:
+        """Forget a call; what is not answered is not sent any more."""
+        self._calls.pop(number, None)
+        if (future.cancelled() or future.exception() is not None) and request in self._sent:
+            self.peer.cancel(request)
 
-    def _named(self, reason: str) -> str:
-        return f"{self._name}: {reason.removeprefix(f'{self._name}: ')}"
+    def _fail(self, future: asyncio.Future[CapsuleReply], reason: str) -> None:
+        _fail(future, f"{self._name}: {reason.removeprefix(f'{self._name}: ')}")
 
     # -- what the peer tells ------------------------------------------------------------------------------------------
 
@@ -196,19 +152,25 @@ class _Connection:
         self._answer(written.immediate, _OK)
 
     def _answer(self, number: int | None, reply: CapsuleReply) -> None:
-        call = None if number is None else self._calls.get(number)
-        if call is not None and call.connection is self:
-            call.answer(reply)
+        future = None if number is None else self._calls.get(number)
+        if future is not None and not future.done():
+            future.set_result(reply)
 
     def on_completion(self, request: int, *, status: Status) -> None:
         """Let go of a message that was acknowledged, or has failed."""
-        call = self._sent.pop(request)
-        if call.memory is not None:
-            call.memory.view.release()
+        future, memory = self._sent.pop(request)
+        if memory is not None:
+            memory.view.release()
         if status is not Status.OK:
-            call.fail(self._named(f"the message failed: {status.name}"))
+            self._fail(future, f"the message failed: {status.name}")
 
     def on_ended(self) -> None:
         """Nothing that was asked is answered any more."""
-        for call in [each for each in self._calls.values() if each.connection is self]:
-            call.fail(self._named("has ended"))
+        for future in self._calls.values():
+            self._fail(future, "has ended")
+
+
+def _fail(future: asyncio.Future[CapsuleReply], reason: str) -> None:
+    if not future.done():
+        future.set_exception(LinkError(reason))
+        future.exception()  # who asked may have given up

@@ -15,6 +15,8 @@ from nitro_emu.ebs.nbd.session import NbdSession
 
 MAX_CLIENTS: Final = 64
 """Connected at a time; fio opens one a job, and nbdcopy four."""
+READ_AHEAD_BYTES: Final = 1 << 20
+"""Of a connection's buffer: writes of up to half of it are read in few system calls."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -27,9 +29,7 @@ class NbdServer:
         self._name = name
         self._servers: list[asyncio.Server] = []
         self._paths: list[Path] = []
-        self._sessions = set[NbdSession]()
-        self._has_none = asyncio.Event()
-        self._has_none.set()
+        self._sessions: dict[asyncio.Task[None], asyncio.StreamReader] = {}
 
     @property
     def clients(self) -> int:
@@ -43,13 +43,13 @@ class NbdServer:
         except OSError as error:
             reason = error.strerror or str(error)
             raise VolumeError(f"{path}: cannot listen: {reason}; name another one with --socket") from error
-        self._servers.append(await asyncio.get_running_loop().create_unix_server(self._session, sock=listener))
+        self._servers.append(await asyncio.start_unix_server(self._serve, sock=listener, limit=READ_AHEAD_BYTES))
         self._paths.append(path)
 
     async def listen_tcp(self, address: tuple[str, int]) -> tuple[str, int]:
         """Listen at a host and port; return them. Raises VolumeError."""
         try:
-            server = await asyncio.get_running_loop().create_server(self._session, *address)
+            server = await asyncio.start_server(self._serve, *address, limit=READ_AHEAD_BYTES)
         except (OSError, UnicodeError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or "no such address"
             raise VolumeError(f"--nbd {host_port_text(*address)}: cannot listen ({reason}); choose another") from error
@@ -65,9 +65,10 @@ class NbdServer:
             path.unlink(missing_ok=True)
         self._servers.clear()
         self._paths.clear()
-        for session in list(self._sessions):
-            session.end()
-        await self._has_none.wait()
+        for reader in self._sessions.values():
+            reader.set_exception(ConnectionAbortedError("the volume is detached"))
+        if self._sessions:
+            await asyncio.wait(self._sessions)
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,18 +76,12 @@ class NbdServer:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _session(self) -> NbdSession:
-        return NbdSession(self._front, name=self._name, on_made=self._made, on_end=self._ended)
-
-    def _made(self, session: NbdSession) -> bool:
+    def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._sessions) >= MAX_CLIENTS:
             _log.warning("%d NBD clients are connected, which is the limit; one more is sent away", MAX_CLIENTS)
-            return False
-        self._sessions.add(session)
-        self._has_none.clear()
-        return True
-
-    def _ended(self, session: NbdSession) -> None:
-        self._sessions.discard(session)
-        if not self._sessions:
-            self._has_none.set()
+            writer.transport.abort()
+            return
+        session = NbdSession(self._front, name=self._name, reader=reader, writer=writer)
+        task = asyncio.ensure_future(session.serve())
+        self._sessions[task] = reader
+        task.add_done_callback(self._sessions.pop)

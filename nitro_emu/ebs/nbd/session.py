@@ -1,24 +1,16 @@
-"""One client of the server: its negotiation, then its requests, many at a time.
-
-Theory of operation. The conversation is a generator that yields how many bytes it is to get next; what arrives drives
-it. A request is begun when it is there and there is room for it, and is a task only while it waits. Its answer is sent
-at once, before whatever else the event loop has to do.
-"""
+"""One client of the server: its negotiation, then its requests, many at a time."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import logging
-import os
-from collections.abc import Callable, Generator, Sequence
-from typing import Final, cast
+from contextlib import suppress
+from typing import Final
 
-from netns.base.tasks import Tasks
 from nitro_emu.ebs.device import BlockExtent
 from nitro_emu.ebs.errors import DeviceError
 from nitro_emu.ebs.front import Answer, Front
-from nitro_emu.ebs.nbd.intake import Intake
 from nitro_emu.ebs.nbd.negotiation import AfterOption, Negotiation
 from nitro_emu.ebs.nbd.wire import (
     ALLOWED_FLAGS,
@@ -64,152 +56,89 @@ _COMMANDS: Final = {
     NbdCommand.WRITE_ZEROES: BlockOperation.WRITE_ZEROES,
     NbdCommand.BLOCK_STATUS: BlockOperation.EXTENTS,
 }
-Part = bytes | bytearray
-"""Of what a client sends."""
 _log: Final = logging.getLogger(__name__)
 
 
-class NbdSession(asyncio.BufferedProtocol):
-    """A connected client, as asyncio has it: a protocol."""
+class NbdSession:
+    """A connected client."""
 
-    def __init__(
-        self, front: Front, *, name: str, on_made: Callable[[NbdSession], bool], on_end: Callable[[NbdSession], None]
-    ) -> None:
-        """`on_made`: returns whether the client may stay; `on_end`: it has gone, and its requests have ended."""
+    def __init__(self, front: Front, *, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._front = front
+        self._reader = reader
+        self._writer = writer
         self._agreed = Negotiation(name=name, size_bytes=front.size_bytes)
-        self._on_made = on_made
-        self._on_end = on_end
-        self._intake = Intake()
-        self._conversation = self._converse()
-        self._wanted = 0  # bytes that the conversation gets next
-        self._coming_bytes = 0  # of the request that comes
-        self._tasks = Tasks()
-        self._open = 0  # requests that have not ended, or whose answers the client does not take
+        self._open: set[asyncio.Task[None]] = set()
         self._open_bytes = 0
-        self._may_write = asyncio.Event()
-        self._may_write.set()
-        self._is_held = False  # there is no room for another request
-        self._is_ending = self._has_gone = False
+        self._room = asyncio.Event()
 
-    # -- what asyncio tells -----------------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to negotiate."""
-        self._transport = cast("asyncio.Transport", transport)
-        self._descriptor: int = transport.get_extra_info("socket").fileno()
-        self._timer = asyncio.get_running_loop().call_later(NEGOTIATION_S, self.end)
-        if self._on_made(self):
-            self._wanted = next(self._conversation)
-        else:
-            self._transport.abort()
-
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the intake knows what comes
-        """Return where to receive."""
-        return self._intake.space()
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Take what has come."""
-        self._intake.received(nbytes)
-        self._go_on()
-
-    def eof_received(self) -> bool:
-        """Take no more; what was asked is still answered."""
-        self.end()
-        return True
-
-    def pause_writing(self) -> None:
-        """Have requests stay open that are answered."""
-        self._may_write.clear()
-
-    def resume_writing(self) -> None:
-        """Let them end."""
-        self._may_write.set()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - it has gone, for whatever reason
-        """Wait for the requests under way only."""
-        self._is_ending = self._has_gone = True
-        self._timer.cancel()
-        self._may_write.set()
-        self._check_end()
-
-    # -- the end ----------------------------------------------------------------------------------------------------
-
-    def end(self) -> None:
-        """Take no more requests, and leave when all have ended. A client that does not take its answers loses them."""
-        if not self._is_ending:
-            self._is_ending = True
-            self._timer.cancel()
-            self._timer = asyncio.get_running_loop().call_later(LAST_ANSWERS_S, self._transport.abort)
-            self._check_end()
-
-    def _check_end(self) -> None:
-        if self._is_ending and not self._open:
-            self._transport.close()
-            if self._has_gone:
-                self._on_end(self)
-
-    # -- what the client sends --------------------------------------------------------------------------------------
-
-    def _go_on(self) -> None:
-        """Go on with the conversation, as far as its parts have come, and there is room for them."""
-        if self._is_ending:
-            self._intake.drop()
-            return
+    async def serve(self) -> None:
+        """Serve the client until it leaves or breaks the protocol; its requests have ended then."""
         try:
-            while self._has_room():
-                if (part := self._intake.take(self._wanted)) is None:
-                    return
-                self._wanted = self._conversation.send(part)
-        except StopIteration:
-            self.end()
+            async with asyncio.timeout(NEGOTIATION_S):
+                goes_on = await self._negotiate()
+            while goes_on and await self._take_request():
+                pass
+        except (OSError, asyncio.IncompleteReadError):
+            pass  # it has gone, or took too long
         except NbdError as error:
             _log.warning("an NBD client is disconnected: %s", error)
-            self.end()
-        else:
-            self._is_held = True
-            self._transport.pause_reading()
+        finally:
+            await self._end()
 
-    def _has_room(self) -> bool:
-        if not self._open:
-            return True
-        return self._open < MAX_REQUESTS and self._open_bytes + self._coming_bytes <= MAX_OPEN_BYTES
+    async def _end(self) -> None:
+        """Return when all requests have ended. A client that does not take its answers in time loses them."""
+        if self._open:
+            await asyncio.wait(self._open, timeout=LAST_ANSWERS_S)
+        self._writer.close()
+        if self._open:
+            self._writer.transport.abort()
+            await asyncio.wait(self._open)
 
-    def _converse(self) -> Generator[int, Part, None]:
-        """Negotiate, and begin requests, until the client leaves. Raises NbdError."""
-        if not (yield from self._negotiate()):
-            return
-        self._timer.cancel()
-        while True:
-            asked = request_untrusted((yield REQUEST.size))
-            if asked.kind is NbdCommand.DISC:
-                return
-            size_bytes = asked.length_bytes if asked.kind in {NbdCommand.READ, NbdCommand.WRITE} else 0
-            self._coming_bytes = min(size_bytes, MAX_PAYLOAD_BYTES)
-            data = yield (size_bytes if asked.has_payload else 0)
-            self._coming_bytes = 0
-            self._open += 1
-            self._open_bytes += size_bytes
-            self._tasks.begin(self._answer(asked, data, size_bytes))
+    # -- negotiation ------------------------------------------------------------------------------------------------
 
-    def _negotiate(self) -> Generator[int, Part, bool]:
-        """Return whether requests follow. Raises NbdError."""
-        self._transport.write(GREETING)
-        (flags,) = CLIENT_FLAGS.unpack((yield CLIENT_FLAGS.size))
+    async def _negotiate(self) -> bool:
+        """Return whether requests follow. Raises NbdError, OSError, IncompleteReadError."""
+        self._writer.write(GREETING)
+        (flags,) = CLIENT_FLAGS.unpack(await self._reader.readexactly(CLIENT_FLAGS.size))
         if flags & ~KNOWN_CLIENT_FLAGS:
             raise NbdError(f"flags {flags:#x} of a client are unknown")
         self._agreed.sends_zeroes = not flags & NO_ZEROES
         for _ in range(MAX_OPTIONS):
-            option, length = option_untrusted((yield OPTION.size))
-            answer, outcome = self._agreed.answer_untrusted(option, bytes((yield length)))
-            self._transport.write(answer)
+            option, length = option_untrusted(await self._reader.readexactly(OPTION.size))
+            answer, outcome = self._agreed.answer_untrusted(option, await self._reader.readexactly(length))
+            self._writer.write(answer)
+            await self._writer.drain()
             if outcome is not AfterOption.MORE:
                 return outcome is AfterOption.TRANSMISSION
         raise NbdError(f"more than {MAX_OPTIONS} options")
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
-    async def _answer(self, asked: WireRequest, data: Part, size_bytes: int) -> None:
+    async def _take_request(self) -> bool:
+        """Read a request and begin it; return whether more may follow. Raises as `_negotiate`."""
+        asked = request_untrusted(await self._reader.readexactly(REQUEST.size))
+        if asked.kind is NbdCommand.DISC:
+            return False
+        size_bytes = asked.length_bytes if asked.kind in {NbdCommand.READ, NbdCommand.WRITE} else 0
+        await self._have_room(min(size_bytes, MAX_PAYLOAD_BYTES))
+        data = await self._reader.readexactly(size_bytes) if asked.has_payload else b""
+        task = asyncio.ensure_future(self._answer(asked, data))
+        self._open.add(task)
+        self._open_bytes += size_bytes
+        task.add_done_callback(lambda ended: self._forget(ended, size_bytes))
+        return True
+
+    async def _have_room(self, size_bytes: int) -> None:
+        while len(self._open) >= MAX_REQUESTS or (self._open and self._open_bytes + size_bytes > MAX_OPEN_BYTES):
+            self._room.clear()
+            await self._room.wait()
+
+    def _forget(self, task: asyncio.Task[None], size_bytes: int) -> None:
+        self._open.remove(task)
+        self._open_bytes -= size_bytes
+        self._room.set()
+
+    async def _answer(self, asked: WireRequest, data: bytes) -> None:
         """Carry a request out, and send the answer; what fails is answered, too."""
         try:
             answer = await self._front.carry_out(self._request_untrusted(asked), data=memoryview(data))
@@ -219,33 +148,9 @@ class NbdSession(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001 - the other requests go on, whatever it is
             _log.warning("a request failed", exc_info=error)
             parts = self._failure(asked, errno_value=errno.EIO, text="internal error")
-        self._send(parts)
-        await self._may_write.wait()
-        self._forget(size_bytes)
-
-    def _forget(self, size_bytes: int) -> None:
-        self._open -= 1
-        self._open_bytes -= size_bytes
-        self._check_end()
-        if self._is_held and not self._is_ending and self._has_room():
-            self._is_held = False
-            self._transport.resume_reading()
-            self._go_on()
-
-    def _send(self, parts: Sequence[bytes | memoryview]) -> None:
-        """Send as much as the socket takes now, and have the transport send the rest."""
-        if self._transport.is_closing():
-            return
-        if not self._transport.get_write_buffer_size():
-            try:
-                sent = os.writev(self._descriptor, parts)
-            except BlockingIOError:
-                sent = 0
-            except OSError:  # it has gone, which asyncio tells
-                return
-            parts = _behind(parts, sent)
-        if parts:
-            self._transport.writelines(parts)
+        with suppress(OSError):  # it has gone
+            self._writer.writelines(parts)
+            await self._writer.drain()
 
     def _request_untrusted(self, asked: WireRequest) -> VolumeRequest:
         """Return a request whose bounds are right. Raises DeviceError, which the client is told."""
@@ -290,13 +195,3 @@ class NbdSession(asyncio.BufferedProtocol):
 
 def _told(extents: list[BlockExtent], *, only_one: bool) -> list[BlockExtent]:
     return extents[: 1 if only_one else MAX_DESCRIPTORS]
-
-
-def _behind(parts: Sequence[bytes | memoryview], length: int) -> list[bytes | memoryview]:
-    """Return what is left of parts behind so many bytes."""
-    left = list[bytes | memoryview]()
-    for part in parts:
-        if length < len(part):
-            left.append(memoryview(part)[length:])
-        length = max(length - len(part), 0)
-    return left

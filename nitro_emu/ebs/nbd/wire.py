@@ -166,7 +166,7 @@ class WireRequest:
 # -- what clients send ------------------------------------------------------------------------------------------
 
 
-def option_untrusted(header: bytes | bytearray) -> tuple[int, int]:
+def option_untrusted(header: bytes) -> tuple[int, int]:
     """Return an option's number and the length of its data. Raises NbdError."""
     magic, option, length = OPTION.unpack(header)
     if magic != b"IHAVEOPT":
@@ -176,7 +176,7 @@ def option_untrusted(header: bytes | bytearray) -> tuple[int, int]:
     return option, length
 
 
-def request_untrusted(header: bytes | bytearray) -> WireRequest:
+def request_untrusted(header: bytes) -> WireRequest:
     """Return a request's header. Raises NbdError for one after which the next cannot be found."""
     magic, flags, command, cookie, offset, length = REQUEST.unpack(header)
     if magic != _REQUEST_MAGIC:

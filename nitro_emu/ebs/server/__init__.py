@@ -6,7 +6,7 @@
     replica   what a command may do, and does: epochs, lease, group commit
     store     blocks and what is known of them, one volume's
     wal       the write-ahead log: what makes a write whole
-    entries   what is known of a block: version, kind, checksum; entry_table: of all blocks
+    entries   what is known of a block: version, kind, checksum
     disk      files; the layer in which tests let a disk fail
     ledger    volumes, epochs, marks: SQLite
 

@@ -1,8 +1,7 @@
 """One writer of a server: its commands in, their replies and what was read out, without a task that waits for either.
 
-Commands are begun in the order in which they come, SLOTS_OF_A_WRITER at a time. What does not wait, such as a read, is
-answered in the turn of the event loop in which it has come, before that is acknowledged. The data of a write is used
-where it has landed: its message, and with it the writer's credit, is kept until the write has ended.
+Commands are begun in the order in which they come, SLOTS_OF_A_WRITER at a time. The data of a write is used where it
+has landed: its message, and with it the writer's credit, is kept until the write has ended.
 """
 
 from __future__ import annotations
@@ -94,8 +93,6 @@ class WriterConnection:
         self._reply = reply
         self._waiting = deque[Message]()
         self._open = 0
-        self._is_beginning = False  # some of those that wait
-        self._has_answered = False  # in this turn of the event loop
         self._sent: dict[int, ReadSlot | SendMemory] = {}  # what is kept, by request
         peer.attach(self)
 
@@ -106,14 +103,10 @@ class WriterConnection:
         is_more = True
         while is_more:
             single, is_more = (message, False) if isinstance(message, Message) else message.take()
-            self._waiting.append(single)
-        self._peer.after_delivery(self._answers)
-        self._begin_waiting()
-
-    def _answers(self) -> bool:
-        """Whether something that has come in this turn was answered."""
-        has_answered, self._has_answered = self._has_answered, False
-        return has_answered
+            if self._open < SLOTS_OF_A_WRITER:
+                self._begin(single)
+            else:
+                self._waiting.append(single)
 
     def on_completion(self, request: int, *, status: Status) -> None:
         """Free what a reply was sent from. If it has failed, its writer does not wait for it any more."""
@@ -134,17 +127,6 @@ class WriterConnection:
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
-    def _begin_waiting(self) -> None:
-        """Begin what waits, as far as that may be."""
-        if self._is_beginning:  # what is begun may have ended at once
-            return
-        self._is_beginning = True
-        try:
-            while self._waiting and self._open < SLOTS_OF_A_WRITER:
-                self._begin(self._waiting.popleft())
-        finally:
-            self._is_beginning = False
-
     def _begin(self, message: Message) -> None:
         """Begin a command, or end a writer that sends none."""
         if self._peer.ended:
@@ -160,7 +142,7 @@ class WriterConnection:
             self._peer.fail(str(error))
             return
         self._open += 1
-        self._tasks.begin(self._do(message, command, number, data=whole[COMMAND_BYTES:]))
+        self._tasks.start(self._do(message, command, number, data=whole[COMMAND_BYTES:]))
 
     async def _do(self, message: Message, command: CapsuleCommand, number: int, *, data: memoryview) -> None:
         slot = await self._memory.take() if command.opcode in READS else None
@@ -178,15 +160,14 @@ class WriterConnection:
                 self._memory.give_back(slot)
             message.release()
             self._open -= 1
-            self._begin_waiting()
+            if self._waiting:
+                self._begin(self._waiting.popleft())
 
     def _send(self, reply: CapsuleReply, number: int) -> None:
-        self._has_answered = True
         memory = in_place(reply.encode())
         self._sent[self._peer.post(memory.address, length=memory.length, immediate=number)] = memory
 
     def _write(self, slot: ReadSlot, length_bytes: int, *, key: int, number: int) -> None:
-        self._has_answered = True
         request = self._peer.write(slot.address, length=length_bytes, key=key, target_offset=0, immediate=number)
         self._sent[request] = slot
 

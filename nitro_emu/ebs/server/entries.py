@@ -78,15 +78,6 @@ class Entries:
             np.full(count, version, np.uint64), np.zeros(count, np.uint32), np.full(count, kind.value, np.uint32)
         )
 
-    def part(self, first: int, end: int) -> Entries:
-        """Return those from `first` to before `end`: the same memory."""
-        return Entries(self.version[first:end], self.crc[first:end], self.kind[first:end])
-
-    def replace(self, first: int, entries: Entries) -> None:
-        """Put entries in the place of those from `first` on."""
-        end = first + len(entries.version)
-        self.version[first:end], self.crc[first:end], self.kind[first:end] = entries.version, entries.crc, entries.kind
-
     def encode(self, *, first_block: int) -> bytes:
         """Return them as they lie in a file."""
         table = np.empty(len(self.version), ENTRY)
@@ -108,7 +99,5 @@ def _check(version: U64, crc: U32, kind: U32, *, first_block: int) -> U32:
 
 def runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Return the runs (first, end) of True."""
-    if mask.all():
-        return [(0, len(mask))]
     edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
     return [(int(first), int(end)) for first, end in zip(edges[::2], edges[1::2], strict=True)]

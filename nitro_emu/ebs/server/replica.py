@@ -18,7 +18,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from netns.base.tasks import Tasks
 from nitro_emu.ebs.capsule import BLANK, CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.server.disk import DiskFile
@@ -215,7 +214,6 @@ class Replica:
         if command.offset + command.length > self.size_bytes:
             return self._reply(CapsuleOutcome.REFUSED)
         corrupt, memory = 0, memoryview(bytearray(BLOCK_BYTES))
-        self.store.forget()
         for block in range(command.offset // BLOCK_BYTES, (command.offset + command.length) // BLOCK_BYTES):
             try:
                 self.store.read(block, into=memory)
@@ -251,9 +249,8 @@ class _GroupCommit:
         self._is_idle = asyncio.Event()
         self._is_idle.set()
         self._waiting: list[asyncio.Future[None]] = []
-        self._is_running = False
-        self._tasks = Tasks()
-        self._has_checkpoint = False  # that is under way
+        self._task: asyncio.Task[None] | None = None
+        self._checkpoint: asyncio.Task[None] | None = None
 
     async def write(self, record: WalRecord, data: memoryview) -> None:
         """Have a record on the disk, and applied. Raises StoreError. If cancelled, it may be in the log only."""
@@ -277,51 +274,39 @@ class _GroupCommit:
     async def finished(self) -> None:
         """Wait until nothing is on its way to the disk."""
         await self.drained()
-        await self._tasks.ended()
+        if self._checkpoint is not None:
+            await self._checkpoint
 
     async def _synced(self) -> None:
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
+        future = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
-        if not self._is_running:
-            self._is_running = True
-            loop.call_soon(self._begin)  # behind those that have come together
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._run())
         await future
 
-    def _begin(self) -> None:
-        self._tasks.begin(self._run())
-
     async def _run(self) -> None:
-        try:
-            while self._waiting:
-                await self._sync_all()
-                if self._store.wants_checkpoint and not self._has_checkpoint:
-                    self._has_checkpoint = True
-                    self._tasks.start(self._checkpoint())
-        finally:
-            self._is_running = False
+        while self._waiting:
+            waiting, self._waiting = self._waiting, []
+            files, number = self._store.to_sync()
+            failure: StoreError | None = None
+            try:
+                await self._sync(files)
+                self._store.synced(number)
+            except StoreError as error:
+                failure = error
+            except OSError as error:
+                failure = self._store.sync_failed(error)
+            for future in waiting:
+                if future.done():
+                    continue
+                if failure is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(StoreError(OSError(failure.errno_value, str(failure))))
+            if self._store.wants_checkpoint and (self._checkpoint is None or self._checkpoint.done()):
+                self._checkpoint = asyncio.ensure_future(self._do_checkpoint())
 
-    async def _sync_all(self) -> None:
-        """Synchronise for all that wait, and tell them."""
-        waiting, self._waiting = self._waiting, []
-        files, number = self._store.to_sync()
-        failure: StoreError | None = None
-        try:
-            await self._sync(files)
-            self._store.synced(number)
-        except StoreError as error:
-            failure = error
-        except OSError as error:
-            failure = self._store.sync_failed(error)
-        for future in waiting:
-            if future.done():
-                continue
-            if failure is None:
-                future.set_result(None)
-            else:
-                future.set_exception(StoreError(OSError(failure.errno_value, str(failure))))
-
-    async def _checkpoint(self) -> None:
+    async def _do_checkpoint(self) -> None:
         try:
             await self._sync(self._store.to_checkpoint())
             self._store.checkpointed()
@@ -329,5 +314,3 @@ class _GroupCommit:
             self._store.sync_failed(error)
         except StoreError:
             pass  # the next command says it
-        finally:
-            self._has_checkpoint = False

@@ -22,7 +22,6 @@ from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.server.disk import Disk, DiskFile
 from nitro_emu.ebs.server.entries import ENTRY_BYTES, EXTENT_BLOCKS, BlockKind, Entries, runs
-from nitro_emu.ebs.server.entry_table import EntryTable
 from nitro_emu.ebs.server.wal import LOG_BYTES, Appended, Wal, WalRecord, checksums
 
 DIGEST_BYTES: Final = 8
@@ -74,9 +73,8 @@ class BlockStore:
         self._kept_is_dirty = False
         try:
             self._data = disk.open("data", size_bytes=size_bytes)
-            entries_bytes = self.extents * EXTENT_BLOCKS * ENTRY_BYTES
-            self._entries = EntryTable(disk.open("entries", size_bytes=entries_bytes))
-            self._kept = EntryTable(disk.open("kept", size_bytes=entries_bytes))
+            self._entries = disk.open("entries", size_bytes=self.extents * EXTENT_BLOCKS * ENTRY_BYTES)
+            self._kept = disk.open("kept", size_bytes=self.extents * EXTENT_BLOCKS * ENTRY_BYTES)
             self._wal = Wal(disk, log_bytes=log_bytes)
             for record, data in self._wal.replay():
                 self._place(record, memoryview(data), is_again=True)
@@ -100,7 +98,7 @@ class BlockStore:
         """Return the files to be synchronised, in any thread, and what `synced` is to be told then."""
         files, number = self._wal.to_sync()
         if self._kept_is_dirty:
-            files, self._kept_is_dirty = [self._kept.file, *files], False
+            files, self._kept_is_dirty = [self._kept, *files], False
         return files, number
 
     def synced(self, number: int) -> None:
@@ -126,7 +124,7 @@ class BlockStore:
 
         `is_again`: their entries may be on the disk already, and their data not.
         """
-        old = self._entries.get(record.first_block, count=record.count)
+        old = self._read_entries(record.first_block, count=record.count)
         takes = _takes(record, old, is_again=is_again)
         if record.kind is BlockKind.ABSENT:
             self._keep(record, old, takes)
@@ -141,7 +139,8 @@ class BlockStore:
             block = record.first_block + first
             if record.kind is BlockKind.DATA:
                 self._data.write([data[first * BLOCK_BYTES : end * BLOCK_BYTES]], offset=block * BLOCK_BYTES)
-            self._entries.put(block, new.part(first, end))
+            part = Entries(new.version[first:end], new.crc[first:end], new.kind[first:end])
+            self._entries.write([part.encode(first_block=block)], offset=block * ENTRY_BYTES)
             if record.kind is BlockKind.HOLE:
                 self._data.punch(block * BLOCK_BYTES, length_bytes=(end - first) * BLOCK_BYTES)
         for extent in range(
@@ -155,7 +154,7 @@ class BlockStore:
         """Note what blocks have, before the record that makes them absent is appended. Raises StoreError."""
         self._check()
         try:
-            old = self._entries.get(record.first_block, count=record.count)
+            old = self._read_entries(record.first_block, count=record.count)
             self._keep(record, old, _takes(record, old, is_again=False))
         except OSError as error:
             raise self._failed(error) from error
@@ -170,7 +169,7 @@ class BlockStore:
 
     def _place_beside(self, record: WalRecord, data: memoryview, these: Bools, *, is_again: bool) -> None:
         """Give absent blocks, whose decided version is a newer one, the data of a write that they do not have yet."""
-        kept = self._kept.get(record.first_block, count=record.count)
+        kept = self._read_entries(record.first_block, count=record.count, file=self._kept)
         these = these & (kept.kind != BlockKind.ABSENT)
         these &= (kept.version <= record.version) if is_again else (kept.version < record.version)
         new = Entries.alike(record.count, version=record.version, kind=record.kind)
@@ -183,15 +182,16 @@ class BlockStore:
 
     def _write_kept(self, first_block: int, entries: Entries, these: Bools) -> None:
         for first, end in runs(these):
-            self._kept.put(first_block + first, entries.part(first, end))
+            part = Entries(entries.version[first:end], entries.crc[first:end], entries.kind[first:end])
+            self._kept.write([part.encode(first_block=first_block + first)], offset=(first_block + first) * ENTRY_BYTES)
             self._kept_is_dirty = True
 
     def held(self, first_block: int, *, count: int) -> Entries:
         """Return which data there is of blocks, also of absent ones; ABSENT: that is not known. Raises StoreError."""
         self._check()
         try:
-            entries = self._entries.get(first_block, count=count)
-            kept = self._kept.get(first_block, count=count)
+            entries = self._read_entries(first_block, count=count)
+            kept = self._read_entries(first_block, count=count, file=self._kept)
         except OSError as error:
             raise self._failed(error) from error
         is_absent = entries.kind == BlockKind.ABSENT
@@ -225,7 +225,7 @@ class BlockStore:
 
     def to_checkpoint(self) -> list[DiskFile]:
         """Return the files to be synchronised, in any thread, before `checkpointed`."""
-        return [self._data, self._entries.file, self._kept.file]
+        return [self._data, self._entries, self._kept]
 
     def checkpointed(self) -> None:
         """Note that a checkpoint has succeeded that began when it was wanted. Raises StoreError."""
@@ -244,20 +244,20 @@ class BlockStore:
         self._check()
         count = len(into) // BLOCK_BYTES
         try:
-            entries = self._entries.get(first_block, count=count)
+            entries = self._read_entries(first_block, count=count)
             if version and (entries.version != version).any():
                 return False
-            kinds = entries.kind.tolist()
-            if BlockKind.ABSENT in kinds:
-                raise AbsentError(first_block + kinds.index(BlockKind.ABSENT), is_corrupt=False)
-            if BlockKind.DATA in kinds:
+            if (absent := np.flatnonzero(entries.kind == BlockKind.ABSENT)).size:
+                raise AbsentError(first_block + int(absent[0]), is_corrupt=False)
+            if (has_data := entries.kind == BlockKind.DATA).any():
                 self._data.read(into, offset=first_block * BLOCK_BYTES)
         except OSError as error:
             raise self._failed(error) from error
-        for at, (kind, crc, found) in enumerate(zip(kinds, entries.crc.tolist(), checksums(into), strict=True)):
-            if kind != BlockKind.DATA:
+        found = checksums(into)
+        for at, crc in enumerate(entries.crc.tolist()):
+            if not has_data[at]:
                 into[at * BLOCK_BYTES : (at + 1) * BLOCK_BYTES] = bytes(BLOCK_BYTES)
-            elif found != crc:
+            elif found[at] != crc:
                 raise AbsentError(first_block + at, is_corrupt=True)
         return True
 
@@ -265,7 +265,7 @@ class BlockStore:
         """Return what is known of blocks. Raises StoreError."""
         self._check()
         try:
-            return self._entries.get(first_block, count=count)
+            return self._read_entries(first_block, count=count)
         except OSError as error:
             raise self._failed(error) from error
 
@@ -285,14 +285,14 @@ class BlockStore:
         version = int(self.entries(block, count=1).version[0])
         return WalRecord(BlockKind.ABSENT, version, block, 1)
 
-    def forget(self) -> None:
-        """Look at the files again for what is known of blocks: a scrub checks what lies there."""
-        self._entries.forget()
-        self._kept.forget()
+    def _read_entries(self, first_block: int, *, count: int, file: DiskFile | None = None) -> Entries:
+        raw = bytearray(count * ENTRY_BYTES)
+        (file or self._entries).read(memoryview(raw), offset=first_block * ENTRY_BYTES)
+        return Entries.decode_untrusted(raw, first_block=first_block)
 
     def close(self) -> None:
         """Close the files."""
-        for file in (self._data, self._entries.file, self._kept.file, self._wal):
+        for file in (self._data, self._entries, self._kept, self._wal):
             file.close()
 
     def _check(self) -> None:

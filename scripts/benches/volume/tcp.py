@@ -24,7 +24,7 @@ from nitro_emu.ebs.capsule import (
     command_untrusted,
     reply_untrusted,
 )
-from nitro_emu.ebs.link import URGENT_BYTES, Buffer, LinkError, OnEnd
+from nitro_emu.ebs.link import URGENT_BYTES, Buffer, LinkError
 from nitro_emu.ebs.replicas import ReplicatedVolume
 from nitro_emu.ebs.server.disk import OsDisk
 from nitro_emu.ebs.server.disk_sync import DiskSync
@@ -135,15 +135,11 @@ class TcpLink:
         self._calls: dict[int, tuple[asyncio.Future[CapsuleReply], Buffer | None]] = {}
         self._number = 0
 
-    def begin(
-        self, command: CapsuleCommand, *, buffer: Buffer | None = None, on_end: OnEnd
-    ) -> asyncio.Task[CapsuleReply | LinkError]:
+    def call(self, command: CapsuleCommand, *, buffer: Buffer | None = None) -> asyncio.Future[CapsuleReply]:
         """See Link."""
-        task = asyncio.ensure_future(self._call(command, buffer))
-        task.add_done_callback(lambda ended: None if ended.cancelled() else on_end(ended.result()))
-        return task
+        return asyncio.ensure_future(self._call(command, buffer))
 
-    async def _call(self, command: CapsuleCommand, buffer: Buffer | None) -> CapsuleReply | LinkError:
+    async def _call(self, command: CapsuleCommand, buffer: Buffer | None) -> CapsuleReply:
         self._number += 1
         number = self._number
         future: asyncio.Future[CapsuleReply] = asyncio.get_running_loop().create_future()
@@ -156,7 +152,7 @@ class TcpLink:
                 await writer.drain()
                 return await future
         except OSError as error:  # a timeout, too
-            return LinkError(f"{self.name}: {str(error) or 'does not answer'}")
+            raise LinkError(f"{self.name}: {str(error) or 'does not answer'}") from error
         finally:
             self._calls.pop(number, None)
 

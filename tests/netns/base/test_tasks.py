@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 
-import pytest
-
 from netns.base.tasks import Tasks
 from tests.patience import PATIENCE_S
 
@@ -64,47 +62,3 @@ async def test_end__waits_until_all_have_ended() -> None:
     await tasks.end()
     assert sorted(ended) == [0, 1, 2]
     assert len(tasks) == 0
-
-
-async def test_what_does_not_wait_has_no_task() -> None:
-    tasks, done = Tasks(), list[int]()
-
-    async def at_once() -> None:
-        done.append(1)
-
-    async def fails() -> None:
-        raise LookupError
-
-    tasks.begin(at_once())
-    assert (done, len(tasks)) == ([1], 0)
-    with pytest.raises(LookupError):
-        tasks.begin(fails())
-    assert len(tasks) == 0
-
-
-async def test_what_waits_goes_on_as_a_task() -> None:
-    errors, steps, gate = asyncio.Queue[BaseException](), list[int](), asyncio.Event()
-    tasks = Tasks(errors.put_nowait)
-
-    async def work() -> None:
-        steps.append(1)
-        await gate.wait()
-        async with asyncio.timeout(10):
-            await asyncio.sleep(0)
-        steps.append(2)
-        raise LookupError
-
-    async def cancelled() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            steps.append(3)
-
-    tasks.begin(work())
-    tasks.begin(cancelled())
-    assert (steps, len(tasks)) == ([1], 2)
-    gate.set()
-    assert isinstance(await errors.get(), LookupError)
-    assert steps == [1, 2]
-    await tasks.end()
-    assert (steps, len(tasks)) == ([1, 2, 3], 0)

@@ -12,7 +12,7 @@ import pytest
 from netns.base.tasks import Tasks
 from nitro_emu.ebs.capsule import COMMAND_BYTES, CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.device import BLOCK_BYTES
-from nitro_emu.ebs.link import LinkError, call
+from nitro_emu.ebs.link import LinkError
 from nitro_emu.ebs.link_memory import LinkMemory
 from nitro_emu.ebs.server.connection import SLOTS, SLOTS_OF_A_WRITER, ServerMemory, WriterConnection
 from nitro_emu.ebs.server.entries import BlockKind
@@ -86,7 +86,7 @@ async def test_the_data_of_a_write_comes_with_its_command(length: int) -> None:
         buffer = await two.memory.take(length)
         buffer.view[:length] = data
         async with asyncio.timeout(PATIENCE_S):
-            replies = await asyncio.gather(*(call(two.link(), command, buffer=buffer) for _ in range(2)))
+            replies = await asyncio.gather(*(two.link().call(command, buffer=buffer) for _ in range(2)))
         buffer.give_back(is_quiet=True)
         assert sorted(each.value for each in replies) == [1, 2]
         assert found == [(command, data)] * 2
@@ -109,10 +109,8 @@ async def test_so_many_commands_of_a_writer_are_done_at_a_time_in_their_order() 
         link, offsets = two.link(), [number * BLOCK_BYTES for number in range(3 * SLOTS_OF_A_WRITER)]
         buffers = [await two.memory.take(BLOCK_BYTES) for _ in offsets]
         calls = [
-            call(
-                link,
-                CapsuleCommand(opcode=CapsuleOpcode.READ, volume=1, offset=offset, length=BLOCK_BYTES),
-                buffer=buffer,
+            link.call(
+                CapsuleCommand(opcode=CapsuleOpcode.READ, volume=1, offset=offset, length=BLOCK_BYTES), buffer=buffer
             )
             for offset, buffer in zip(offsets, buffers, strict=True)
         ]
@@ -148,13 +146,13 @@ async def test_who_sends_no_command_is_ended_and_nobody_else(
     async with served(reply) as two:
         link = two.link()
         async with asyncio.timeout(PATIENCE_S):
-            assert (await call(link, READ)).outcome is CapsuleOutcome.OK
+            assert (await link.call(READ)).outcome is CapsuleOutcome.OK
             wrong = await two.writer.connect(*two.server.address)
             with suppress(RequestError):  # it may have ended before the message was acknowledged
                 await wrong.send(message, immediate=immediate)
             await wrong.wait_ended()
             assert reason in caplog.text
-            assert (await call(link, READ)).outcome is CapsuleOutcome.OK
+            assert (await link.call(READ)).outcome is CapsuleOutcome.OK
 
 
 async def test_what_was_asked_of_a_peer_that_has_ended_fails_and_the_next_call_connects_again() -> None:
@@ -167,14 +165,14 @@ async def test_what_was_asked_of_a_peer_that_has_ended_fails_and_the_next_call_c
 
     async with served(reply) as two:
         link = two.link()
-        pending = call(link, READ)
+        call = link.call(READ)
         await until(lambda: begun)
         two.peers[0].abort()
         async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(LinkError, match="has ended"):
-                await pending
+                await call
             may_end.set()
-            assert (await call(link, READ)).outcome is CapsuleOutcome.OK
+            assert (await link.call(READ)).outcome is CapsuleOutcome.OK
         assert len(two.peers) == 2
         await two.all_slots()
 
@@ -191,20 +189,20 @@ async def test_a_call_that_was_cancelled_is_not_sent_any_more() -> None:
         link, length = two.link(), 1 << 20
         buffer = await two.memory.take(length)
         async with asyncio.timeout(PATIENCE_S):
-            await call(link, CapsuleCommand(opcode=CapsuleOpcode.STATUS, volume=1))  # it is connected
+            await link.call(CapsuleCommand(opcode=CapsuleOpcode.STATUS, volume=1))  # it is connected
             for version in range(1, 9):
                 command = CapsuleCommand(
                     opcode=CapsuleOpcode.WRITE, volume=1, version=version, kind=BlockKind.DATA, length=length
                 )
                 buffer.view[:length] = bytes([version]) * length
-                pending = call(link, command, buffer=buffer)
+                call = link.call(command, buffer=buffer)
                 if version % 2 == 0:
-                    assert (await pending).outcome is CapsuleOutcome.OK
+                    assert (await call).outcome is CapsuleOutcome.OK
                     continue
                 for _ in range(version):  # some of it is sent
                     await asyncio.sleep(0)
-                pending.cancel()
-                await asyncio.wait([pending])
+                call.cancel()
+                await asyncio.wait([call])
         assert {2, 4, 6, 8} <= {version for version, _ in begun}
         assert all(is_whole for _, is_whole in begun)
 
@@ -223,10 +221,10 @@ async def test_what_is_read_for_a_call_that_was_cancelled_lands_nowhere() -> Non
 
     async with served(reply) as two:
         link, buffer = two.link(), await two.memory.take(BLOCK_BYTES)
-        pending = call(link, replace(READ, offset=BLOCK_BYTES), buffer=buffer)
+        call = link.call(replace(READ, offset=BLOCK_BYTES), buffer=buffer)
         await until(lambda: begun)
-        pending.cancel()
-        await asyncio.wait([pending])
+        call.cancel()
+        await asyncio.wait([call])
         buffer.give_back(is_quiet=False)
         again = await two.memory.take(BLOCK_BYTES)
         assert again is buffer
@@ -235,5 +233,5 @@ async def test_what_is_read_for_a_call_that_was_cancelled_lands_nowhere() -> Non
         await two.all_slots()  # the late answer has ended
         assert bytes(again.view[:BLOCK_BYTES]) == bytes(BLOCK_BYTES)
         async with asyncio.timeout(PATIENCE_S):
-            assert (await call(link, READ, buffer=again)).outcome is CapsuleOutcome.OK
+            assert (await link.call(READ, buffer=again)).outcome is CapsuleOutcome.OK
         assert bytes(again.view[:BLOCK_BYTES]) == b"\xee" * BLOCK_BYTES

@@ -180,29 +180,23 @@ class Link:
         await asyncio.sleep(self.random.expovariate(1 / 0.0003))
         return not self.is_cut
 
-    def begin(
-        self, command: CapsuleCommand, *, buffer: link.Buffer | None = None, on_end: link.OnEnd
-    ) -> asyncio.Task[CapsuleReply | link.LinkError]:
-        task = asyncio.ensure_future(self._call(command, buffer))
-        task.add_done_callback(lambda ended: None if ended.cancelled() else on_end(ended.result()))
-        return task
+    def call(self, command: CapsuleCommand, *, buffer: link.Buffer | None = None) -> asyncio.Future[CapsuleReply]:
+        return asyncio.ensure_future(self._call(command, buffer))
 
-    async def _call(self, command: CapsuleCommand, buffer: link.Buffer | None) -> CapsuleReply | link.LinkError:
+    async def _call(self, command: CapsuleCommand, buffer: link.Buffer | None) -> CapsuleReply:
         assert buffer is None or isinstance(buffer, Buffer)
         await self._writer.wait()
-        done: asyncio.Future[CapsuleReply | link.LinkError] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[CapsuleReply] = asyncio.get_running_loop().create_future()
         carrying = asyncio.ensure_future(self._carry(command, buffer, done))
         carrying.add_done_callback(lambda _: None)
         await asyncio.wait([done], timeout=self.call_s)
         await self._writer.wait()
         if not done.done():
             done.cancel()
-            return link.LinkError(f"{self.name}: no answer")
+            raise link.LinkError(f"{self.name}: no answer")
         return done.result()
 
-    async def _carry(
-        self, command: CapsuleCommand, buffer: Buffer | None, done: asyncio.Future[CapsuleReply | link.LinkError]
-    ) -> None:
+    async def _carry(self, command: CapsuleCommand, buffer: Buffer | None, done: asyncio.Future[CapsuleReply]) -> None:
         data = bytes(buffer.view[: command.data_bytes]) if buffer is not None else b""
         message = command.encode() + data  # it may arrive after the call was given up
         if not await self.pass_network():
@@ -212,7 +206,8 @@ class Link:
             reply = await self.server.handle(command_untrusted(message), transfer)
         except link.LinkError as error:
             if not done.done():
-                done.set_result(error)
+                done.set_exception(error)
+                done.exception()
             return
         if not await self.pass_network() or (reply is None and not transfer.land(buffer)):
             return

@@ -9,7 +9,6 @@ import pytest
 
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
-from nitro_emu.ebs.server import entry_table
 from nitro_emu.ebs.server.disk import Disk, OsDisk
 from nitro_emu.ebs.server.entries import EXTENT_BLOCKS, BlockKind, Entries, version_of
 from nitro_emu.ebs.server.store import AbsentError, BlockStore, StoreError
@@ -168,7 +167,6 @@ def test_a_corrupt_entry_is_found() -> None:
     put(store, 0, pattern(1, blocks=2), version=7)
     for at in range(16, 32):
         disk.files["entries"].cached[at] ^= 0x10
-        store.forget()
         entries = store.entries(0, count=2)
         assert (entries.kind[0], entries.kind[1], entries.version[1]) == (BlockKind.DATA, BlockKind.ABSENT, 0)
         disk.files["entries"].cached[at] ^= 0x10
@@ -205,23 +203,6 @@ def test_digests_tell_versions_apart_and_what_is_absent() -> None:
     assert one.digest(0) == other.digest(0)
     put_zero(one, 5, 1, version=1, kind=BlockKind.ABSENT)
     assert one.digest(0) != other.digest(0)
-
-
-def test_what_is_known_of_blocks_is_in_memory_as_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where it is of several extents, more of which were used than are kept in memory."""
-    monkeypatch.setattr(entry_table, "MOST_EXTENTS", 2)
-    disk, random = VirtualDisk(), Random(3)
-    blocks = 4 * EXTENT_BLOCKS
-    store = BlockStore(disk, size_bytes=blocks * BLOCK_BYTES)
-    for version in range(1, 60):
-        first = random.randrange(4) * EXTENT_BLOCKS - random.randrange(5)
-        put_zero(store, max(first, 0), random.randrange(1, 9), version=version, kind=BlockKind.ZERO)
-        known = store.entries(0, count=blocks)
-        store.forget()
-        lies = store.entries(0, count=blocks)
-        assert (known.version == lies.version).all()
-        assert (known.kind == lies.kind).all()
-        assert int(known.version.max()) == version
 
 
 def test_entries_of_another_place_are_not_taken() -> None:
