@@ -2,6 +2,7 @@
 
 Names are EFA's with the prefix efa_, as in efa_tx_bytes_total{vf="efa_0"}, ENA's with the prefix ena_, and nitro_ for
 what only this card counts. Counters of the device have no prefix of their own: no name is in both of EFA's groups.
+Volumes have those of `nitro_emu.ebs.metrics`, whose label `volume` is the virtual function's name.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from netns.base.http_server import Handler, wants_openmetrics
 from netns.base.metrics import exposition
+from nitro_emu.ebs.metrics import VolumeCollector
 
 Stats = Mapping[str, Any]
 """What `Card.stats` returns."""
@@ -72,6 +74,8 @@ class VfCollector(Collector):
                     found.add_metric([vf, *labels], value)
             if found.samples:
                 yield found
+        if volumes := {vf: values for vf, values in vfs.items() if "requests" in values}:
+            yield from VolumeCollector(volumes).collect()
         alarms = CounterMetricFamily("nitro_alarms", "Alarms, by kind.", labels=["kind"])
         for kind, count in self._stats.get("alarms", {}).items():
             alarms.add_metric([kind], count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def _print_counters(vfs: Mapping[str, Mapping[str, Any]], *, everything: bool) -
         groups = [group for group in values.values() if isinstance(group, Mapping)]
         alone = {name: value for name, value in values.items() if not isinstance(value, Mapping)}
         for group in (*groups, alone):
-            for name, value in group.items():
+            for name, value in _counters(group):
                 rows.setdefault(name, {})[vf] = value
     made = table("counter", *vfs, text=())
     for name, row in rows.items():
@@ -81,6 +81,15 @@ def _print_counters(vfs: Mapping[str, Mapping[str, Any]], *, everything: bool) -
         print_table(made)
     else:
         click.echo("all counters are 0; --all shows them")
+
+
+def _counters(group: Mapping[str, object], *, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Yield name and value of each counter in a group, but for histograms, which are lists."""
+    for name, value in group.items():
+        if isinstance(value, Mapping):
+            yield from _counters(value, prefix=f"{prefix}{name}_")
+        elif not isinstance(value, list):
+            yield f"{prefix}{name}", value
 
 
 @click.command()

@@ -112,10 +112,7 @@ async def _serve_volume(
     as_json: bool,
 ) -> None:
     key = unwrap(volume.wrapped_key, card=await private_key(card), volume=volume.name)
-    async with remote.attached(
-        volume.name, volume=volume.id, size_bytes=volume.size_bytes, servers=volume.addresses, roster=volume.roster,
-        security=security,
-    ) as device:  # fmt: skip
+    async with remote.attached(volume, security=security) as device:
         encrypted = EncryptedDevice(device, key=key)
         await _serve(settings, control, encrypted, report=lambda: report_of(device), as_json=as_json)
 

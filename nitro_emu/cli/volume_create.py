@@ -61,7 +61,7 @@ def create(
         places = place(servers, replicas=replicas, volumes=known.volumes())
         _, wrapped_key = make(card=public_key(card), volume=name)
         volume = Volume(name, new_id(), size_bytes, wrapped_key, places)
-        asyncio.run(remote.create(volume.id, size_bytes=size_bytes, servers=volume.addresses, security=chosen))
+        asyncio.run(remote.create(volume, security=chosen))
         known.add(volume)
     if as_json:
         replicas_at = [{"server": host_port_text(each.host, each.port), "domain": each.domain} for each in places]

@@ -55,12 +55,12 @@ def _said(row: dict[str, Any]) -> str:
 
 
 async def _scrub(volume: Volume, *, security: SecurityConfig) -> list[dict[str, Any]]:
-    reports = await remote.scrub(volume.id, size_bytes=volume.size_bytes, servers=volume.addresses, security=security)
+    reports = await remote.scrub(volume, security=security)
     corrupt = [number for number, report in enumerate(reports) if report.corrupt_blocks]
     found: list[ReplicaStatus] | None = None
     if corrupt:
         with suppress(InUseError):  # whoever has it repairs it: its servers tell it to look again
-            found = await _repair(volume, numbers=corrupt, security=security)
+            found = await remote.repair(volume, numbers=corrupt, security=security)
     return [_row(report, found[number] if found else None) for number, report in enumerate(reports)]
 
 
@@ -74,13 +74,6 @@ def _row(report: ReplicaReport, now: ReplicaStatus | None) -> dict[str, Any]:
         "repaired": is_repaired,
         "failure": report.failure,
     }
-
-
-async def _repair(volume: Volume, *, numbers: list[int], security: SecurityConfig) -> list[ReplicaStatus]:
-    return await remote.repair(
-        volume.name, volume=volume.id, size_bytes=volume.size_bytes, servers=volume.addresses, roster=volume.roster,
-        numbers=numbers, security=security,
-    )  # fmt: skip
 
 
 @click.command("replace")
@@ -107,14 +100,11 @@ def replace_command(
     with Catalog(catalog) as known:
         volume = known.volume(name)
         position = position_of(old, volume=volume, server=server)
-        others = [address for address in volume.addresses if address != old]
         new = (server.host, server.port)
-        asyncio.run(
-            remote.create_blank(volume.id, size_bytes=volume.size_bytes, server=new, others=others, security=chosen)
-        )
+        asyncio.run(remote.create_blank(volume, server=new, replaces=old, security=chosen))
         volume = known.replace(volume, position=position, server=server)
     try:
-        status = asyncio.run(_repair(volume, numbers=[position], security=chosen))[position]
+        status = asyncio.run(remote.repair(volume, numbers=[position], security=chosen))[position]
     except VolumeError as error:
         raise VolumeError(f"{error} (the catalog has the new server: the next attachment fills it)") from error
     if not status.is_member or status.missing_blocks:

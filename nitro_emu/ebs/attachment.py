@@ -160,11 +160,17 @@ class Attachment:
             "size_bytes": self.front.size_bytes,
             "pid": os.getpid(),
             "addresses": self.addresses,
-            "clients": self.server.clients,
             "provisioned": asdict(self.settings.provisioned),
+            **self.counters(),
+            "device": dict(self._report()),
+        }
+
+    def counters(self) -> dict[str, Any]:
+        """Return what was done, for `nitro_emu.ebs.metrics`."""
+        return {
+            "clients": self.server.clients,
             "exceeded_us": self.front.limits.exceeded_us(),
             **self.front.statistics.as_dict(),
-            "device": dict(self._report()),
         }
 
     async def _listen(self) -> HttpServer | None:
@@ -178,7 +184,7 @@ class Attachment:
             self.addresses.append(f"nbd+unix:///{settings.name}?socket={path}")
         if settings.metrics is None:
             return None
-        routes = {"/metrics": handler(self.status)}
+        routes = {"/metrics": handler(settings.name, self.counters)}
         metrics = await HttpServer.listen(settings.metrics, routes=routes, option="--metrics", error=VolumeError)
         _log.info("metrics at http://%s/metrics", host_port_text(*metrics.address))
         return metrics

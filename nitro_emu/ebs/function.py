@@ -83,11 +83,9 @@ class EbsFunction:
                 try:
                     device = await stack.enter_async_context(
                         remote.attached(
-                            volume.name, volume=volume.id, size_bytes=volume.size_bytes, servers=volume.addresses,
-                            roster=volume.roster, security=self._trust.security,
-                            bind=(self.config.address, self.config.port),
+                            volume, security=self._trust.security, bind=(self.config.address, self.config.port)
                         )
-                    )  # fmt: skip
+                    )
                     break
                 except VolumeError as error:
                     if (state := f"attaching: {error}") != self._state:
@@ -159,5 +157,5 @@ class EbsFunction:
         return found
 
     def stats(self) -> dict[str, Any]:
-        """Return nothing: `nitro-volume status` has its counters."""
-        return {}
+        """Return what clients have asked of it; nothing while it is not attached."""
+        return {} if self._attachment is None else self._attachment.counters()

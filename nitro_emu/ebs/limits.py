@@ -26,6 +26,9 @@ MAX_BYTES_PER_S: Final = 4000 << 20
 MAX_IOPS: Final = 256_000
 """Likewise."""
 
+EXCEEDED: Final = ("performance_exceeded_iops", "performance_exceeded_tp")
+"""AWS's names of the counters: operations, throughput."""
+
 DEPTH_S: Final = 0.05
 """Of the buckets: io2 has no burst, but requests come in bunches, and timers are coarse."""
 
@@ -92,5 +95,8 @@ class Limits:
 
     def exceeded_us(self) -> dict[str, int]:
         """Return for how long the demand was above each limit, in microseconds, by AWS's names."""
-        limits = {"performance_exceeded_iops": self._operations, "performance_exceeded_tp": self._bytes}
-        return {name: 0 if limit is None else int(limit.exceeded_s * 1e6) for name, limit in limits.items()}
+        limits = (self._operations, self._bytes)
+        return {
+            name: 0 if limit is None else int(limit.exceeded_s * 1e6)
+            for name, limit in zip(EXCEEDED, limits, strict=True)
+        }

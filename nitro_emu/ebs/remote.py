@@ -1,8 +1,7 @@
 """Volumes on servers, over SRD: made, attached, looked at and scrubbed.
 
-servers = [("10.0.0.1", 4420), ("10.0.0.2", 4420), ("10.0.0.3", 4420)]
-await create(new_id, size_bytes=1 << 30, servers=servers, security=security)
-async with attached("vol-1", volume=new_id, size_bytes=1 << 30, servers=servers, security=security) as device:
+await create(volume, security=security)            # a Volume of the catalog
+async with attached(volume, security=security) as device:
     await device.write(0, data=data, fua=False)
 """
 
@@ -15,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from nitro_emu.ebs.capsule import BLANK, MAX_IO_BYTES, CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
+from nitro_emu.ebs.catalog import Volume
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.link import LinkError
 from nitro_emu.ebs.link_memory import LinkMemory
@@ -55,29 +55,23 @@ async def _endpoint(
 
 @asynccontextmanager
 async def attached(
-    name: str,
+    volume: Volume,
     *,
-    volume: int,
-    size_bytes: int,
-    servers: Sequence[HostPort],
-    roster: int = 0,
     security: SecurityConfig | None = None,
     bind: HostPort | None = None,
     repair_bytes_per_s: float = REPAIR_BYTES_PER_S,
 ) -> AsyncIterator[ReplicatedVolume]:
-    """Attach a volume, by its id, until the end of the block; `roster`: how many servers have been replaced.
-
-    `bind`: the own address and port; any, if there is none.
+    """Attach a volume until the end of the block. `bind`: the own address and port; any, if there is none.
 
     Raises VolumeError if no majority of its servers answers in time, or (InUseError) another writer has it.
     """
-    async with _endpoint(servers, security, bind=bind) as endpoint:
+    async with _endpoint(volume.addresses, security, bind=bind) as endpoint:
         memory = LinkMemory(endpoint)
-        links = [SrdLink(endpoint, host, port) for host, port in servers]
+        links = [SrdLink(endpoint, host, port) for host, port in volume.addresses]
         try:
             async with ReplicatedVolume(
-                name, volume=volume, size_bytes=size_bytes, links=links, memory=memory, roster=roster,
-                repair_bytes_per_s=repair_bytes_per_s,
+                volume.name, volume=volume.id, size_bytes=volume.size_bytes, links=links, memory=memory,
+                roster=volume.roster, repair_bytes_per_s=repair_bytes_per_s,
             ) as device:  # fmt: skip
                 yield device
         finally:
@@ -85,33 +79,24 @@ async def attached(
             memory.close()
 
 
-async def create(
-    volume: int, *, size_bytes: int, servers: Sequence[HostPort], security: SecurityConfig | None = None
-) -> None:
+async def create(volume: Volume, *, security: SecurityConfig | None = None) -> None:
     """Make a volume on all of its servers; again, if not all of them had done it. Raises VolumeError."""
-    async with _endpoint(servers, security) as endpoint:
-        command = CapsuleCommand(opcode=CapsuleOpcode.CREATE, volume=volume, length=size_bytes)
-        for server, reply in zip(servers, await _of_all(endpoint, servers, command), strict=True):
-            if isinstance(reply, LinkError):
-                raise VolumeError(f"{reply}; start the server there: nitro-volume serve")
-            if reply.outcome is not CapsuleOutcome.OK:
-                raise VolumeError(f"{server[0]}:{server[1]}: cannot make a volume of {size_bytes} bytes: see its log")
+    async with _endpoint(volume.addresses, security) as endpoint:
+        command = CapsuleCommand(opcode=CapsuleOpcode.CREATE, volume=volume.id, length=volume.size_bytes)
+        for server, reply in zip(volume.addresses, await _of_all(endpoint, volume.addresses, command), strict=True):
+            _require_made(server, reply, what=f"make a volume of {volume.size_bytes} bytes")
 
 
 async def create_blank(
-    volume: int,
-    *,
-    size_bytes: int,
-    server: HostPort,
-    others: Sequence[HostPort],
-    security: SecurityConfig | None = None,
+    volume: Volume, *, server: HostPort, replaces: HostPort, security: SecurityConfig | None = None
 ) -> None:
-    """Make a replica on a server that is to be filled from the others, of which there must be a majority.
+    """Make a replica on a server that is to be filled from those it does not replace: a majority must have the data.
 
     Raises VolumeError.
     """
-    wanted = majority(len(others) + 1)
-    reports = await status(volume, servers=others, security=security)
+    others = [address for address in volume.addresses if address != replaces]
+    wanted = majority(len(volume.addresses))
+    reports = await status(volume.id, servers=others, security=security)
     able = [report for report in reports if report.failure is None and not report.is_blank]
     if len(able) < wanted:
         failures = "; ".join(
@@ -121,12 +106,19 @@ async def create_blank(
             f"{wanted} of the other servers must have its data, and {len(able)} do ({failures}); start them"
         )
     async with _endpoint([server], security) as endpoint:
-        command = CapsuleCommand(opcode=CapsuleOpcode.CREATE, volume=volume, length=size_bytes, kind=BlockKind.ABSENT)
-        reply = await _ask(SrdLink(endpoint, *server), command)
-        if isinstance(reply, LinkError):
-            raise VolumeError(f"{reply}; start the server there: nitro-volume serve")
-        if reply.outcome is not CapsuleOutcome.OK:
-            raise VolumeError(f"{_text(server)}: cannot take a replica of {size_bytes} bytes: see its log")
+        command = CapsuleCommand(
+            opcode=CapsuleOpcode.CREATE, volume=volume.id, length=volume.size_bytes, kind=BlockKind.ABSENT
+        )
+        (reply,) = await _of_all(endpoint, [server], command)
+        _require_made(server, reply, what=f"take a replica of {volume.size_bytes} bytes")
+
+
+def _require_made(server: HostPort, reply: CapsuleReply | LinkError, *, what: str) -> None:
+    """Raise VolumeError unless a server has made a replica."""
+    if isinstance(reply, LinkError):
+        raise VolumeError(f"{reply}; start the server there: nitro-volume serve")
+    if reply.outcome is not CapsuleOutcome.OK:
+        raise VolumeError(f"{_text(server)}: cannot {what}: see its log")
 
 
 def _text(server: HostPort) -> str:
@@ -158,37 +150,27 @@ async def status(
         return [_report(server, reply) for server, reply in zip(servers, replies, strict=True)]
 
 
-async def scrub(
-    volume: int, *, size_bytes: int, servers: Sequence[HostPort], security: SecurityConfig | None = None
-) -> list[ReplicaReport]:
+async def scrub(volume: Volume, *, security: SecurityConfig | None = None) -> list[ReplicaReport]:
     """Have servers check all blocks against their checksums, 1 MiB at a time; a block that is corrupt is not read."""
-    async with _endpoint(servers, security) as endpoint:
+    async with _endpoint(volume.addresses, security) as endpoint:
 
         async def one(server: HostPort) -> ReplicaReport:
             link, corrupt = SrdLink(endpoint, *server), 0
             report = ReplicaReport(server, "there is nothing to check")
-            for offset in range(0, size_bytes, MAX_IO_BYTES):
-                length = min(MAX_IO_BYTES, size_bytes - offset)
-                report = _report(server, await _ask(link, CapsuleCommand(
-                    opcode=CapsuleOpcode.SCRUB, volume=volume, offset=offset, length=length
-                )))  # fmt: skip
+            for offset in range(0, volume.size_bytes, MAX_IO_BYTES):
+                length = min(MAX_IO_BYTES, volume.size_bytes - offset)
+                command = CapsuleCommand(opcode=CapsuleOpcode.SCRUB, volume=volume.id, offset=offset, length=length)
+                report = _report(server, await _ask(link, command))
                 if report.failure is not None:
                     break
                 corrupt += report.corrupt_blocks
             return replace(report, corrupt_blocks=corrupt)
 
-        return await asyncio.gather(*map(one, servers))
+        return await asyncio.gather(*map(one, volume.addresses))
 
 
 async def repair(
-    name: str,
-    *,
-    volume: int,
-    size_bytes: int,
-    servers: Sequence[HostPort],
-    roster: int,
-    numbers: Sequence[int],
-    security: SecurityConfig | None = None,
+    volume: Volume, *, numbers: Sequence[int], security: SecurityConfig | None = None
 ) -> list[ReplicaStatus]:
     """Attach a volume until servers, by their numbers, have all that they lack; return what each one lacks then.
 
@@ -196,9 +178,7 @@ async def repair(
 
     Raises VolumeError: it cannot be attached, or (InUseError) another writer has it.
     """
-    async with attached(
-        name, volume=volume, size_bytes=size_bytes, servers=servers, roster=roster, security=security
-    ) as device:
+    async with attached(volume, security=security) as device:
         before, now = None, device.status()
         while now != before:
             before = now

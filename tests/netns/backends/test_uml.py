@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,17 @@ from netns.errors import BackendError
 from netns.processes import start_time_ticks
 from tests.patience import wait_until
 from tests.terminal import Terminal
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Have `insmod`, and a kernel, which these tests begin at most: both are programs of packages that may be absent."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("insmod", netns.backends.uml.KERNEL):
+        (programs / name).symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    return programs
 
 
 @pytest.mark.long
@@ -63,6 +75,7 @@ def test_run_uml__a_terminal_shows_how_far_the_boot_is_and_then_the_command_alon
     assert shown.endswith("\r\x1b[Ksaid\r\n")
 
 
+@pytest.mark.usefixtures("installed")
 def test_run_uml__without_a_compiler_bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(netns.backends.uml, "_has_amx", lambda: True)
     find = shutil.which
@@ -77,6 +90,7 @@ def test_run_uml__not_installed_bad_flow(monkeypatch: pytest.MonkeyPatch) -> Non
         run_uml(["true"])
 
 
+@pytest.mark.usefixtures("installed")
 def test_run_uml__a_kernel_that_fails_bad_flow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     boots = tmp_path / "boots"
     kernel = tmp_path / "linux.broken"
@@ -106,6 +120,7 @@ netns.backends.uml.run_uml(["true"])
 """
 
 
+@pytest.mark.usefixtures("installed")
 def test_run_uml__ends_with_a_killed_caller(tmp_path: Path) -> None:
     kernel, pid_file, state = tmp_path / "linux.helped", tmp_path / "pid_file", tmp_path / "state"
     kernel.write_text(HELPED.format(pid_file=pid_file))

@@ -8,6 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nitro_emu.card.metrics import Stats, handler, metrics_text
 from nitro_emu.counters import AllowanceCounters, DeviceCounters, PortCounters
+from nitro_emu.ebs.request import BlockOperation
+from nitro_emu.ebs.statistics import Statistics
 
 
 def interface_stats() -> Stats:
@@ -79,6 +81,27 @@ def test_every_counter_of_an_interface_is_there() -> None:
         "nitro_vpc_rx_forged_total": 18,
     }
     assert read["nitro_inner_drops_total", "security_group", "ena_0"] == 15
+
+
+def volume_stats() -> Stats:
+    """Of a virtual function of kind ebs."""
+    statistics = Statistics()
+    statistics.by_command[BlockOperation.WRITE].operations = 19
+    return {
+        "clients": 20,
+        "exceeded_us": {"performance_exceeded_iops": 21_000_000, "performance_exceeded_tp": 0},
+        **statistics.as_dict(),
+    }
+
+
+def test_volumes_are_there_beside_devices() -> None:
+    read = samples(metrics_text({"vfs": {"vol_1": volume_stats(), "vol_2": volume_stats(), **stats()["vfs"]}}))
+    for volume in ("vol_1", "vol_2"):
+        assert read["ebs_operations_total", "write", volume] == 19
+        assert read["ebs_clients", volume] == 20
+        assert read["ebs_performance_exceeded_iops_seconds_total", volume] == 21
+        assert read["ebs_latency_seconds_bucket", "write", "+Inf", volume] == 0
+    assert read["efa_bytes_copied_total", "efa_1"] == 5
 
 
 def test_card_without_vfs_has_no_samples() -> None:

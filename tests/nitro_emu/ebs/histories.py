@@ -134,11 +134,10 @@ class History(Recorder):
         return self
 
     async def _main(self) -> None:
-        self.servers = [Server(number, blocks=BLOCKS, random=self.random) for number in range(SERVERS)]
-        for server in self.servers:
-            server.make_replica = self.make_replica
-            server.stop(loses_power=False)
-            server.start()
+        self.servers = [
+            Server(number, blocks=BLOCKS, random=self.random, make_replica=self.make_replica)
+            for number in range(SERVERS)
+        ]
         for _ in range(2):
             links, awake = self._links()
             chaos = asyncio.ensure_future(self._chaos(links))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from nitro_emu.ebs.catalog import ServerAddress, Volume
 from srd import Psk
 from tests.nitro_emu.ebs.faulty_disk import FAILS_SYNC, LIES
 from tests.nitro_emu.processes import loopback_address
@@ -66,3 +68,9 @@ class ServerProcess:
 
 def security() -> Psk:
     return Psk(KEY)
+
+
+def volume_on(servers: Sequence[ServerProcess], *, number: int, size_bytes: int) -> Volume:
+    """Return a volume that these servers have, or are to have."""
+    places = tuple(ServerAddress(*server.address, f"rack-{at}") for at, server in enumerate(servers))
+    return Volume(f"vol-{number}", number, size_bytes, b"", places)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.nitro_emu.ebs.histories import History
-from tests.nitro_emu.ebs.stopped_writer import read_after_a_stop
+from tests.nitro_emu.ebs.stopped_writer import read_after_a_stop, write_after_a_stop
 
 
 def test_histories_are_linearizable() -> None:
@@ -16,9 +16,17 @@ def test_histories_are_linearizable() -> None:
     assert sum(each.failed for each in histories)
 
 
+IS_OUT = "v: another writer has attached it (epoch 2); this one is out: attach it again"
+
+
 @pytest.mark.parametrize("away", range(3))
 def test_a_writer_that_was_stopped_reads_nothing_old(away: int) -> None:
-    assert read_after_a_stop(away) == "v: another writer has attached it (epoch 2); this one is out: attach it again"
+    assert read_after_a_stop(away) == IS_OUT
+
+
+@pytest.mark.parametrize("away", range(3))
+def test_a_writer_that_was_stopped_writes_nothing(away: int) -> None:
+    assert write_after_a_stop(away) == IS_OUT
 
 
 @pytest.mark.long

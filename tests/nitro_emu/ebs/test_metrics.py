@@ -24,7 +24,7 @@ async def test_counters_and_histograms(tmp_path: Path) -> None:
                 done.operations += 1
                 done.bytes += 4096
                 done.latency.add(us)
-            text = exposition(VolumeCollector(attachment.status()), as_openmetrics=False)[1].decode()
+            text = exposition(VolumeCollector({"vol-1": attachment.counters()}), as_openmetrics=False)[1].decode()
     samples = {
         (sample.name, sample.labels.get("command"), sample.labels.get("le")): sample.value
         for family in text_string_to_metric_families(text)

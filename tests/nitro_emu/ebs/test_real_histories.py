@@ -16,12 +16,12 @@ from random import Random
 import pytest
 
 from nitro_emu.ebs import remote
-from nitro_emu.ebs.catalog import new_id
+from nitro_emu.ebs.catalog import Volume, new_id
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.replicas import ReplicatedVolume
 from tests.nitro_emu.ebs.histories import BLOCKS, SERVERS, Recorder
-from tests.nitro_emu.ebs.server_processes import ServerProcess, security
+from tests.nitro_emu.ebs.server_processes import ServerProcess, security, volume_on
 from tests.patience import PATIENCE_S, until
 
 VOLUMES = 8
@@ -47,13 +47,12 @@ class Run:
         self.servers = servers
         self.lies = lies
         self.faults_of_a_turn = faults_of_a_turn
-        self.addresses = [server.address for server in servers]
         self.histories = {new_id(): Recorder(1000 * seed + number) for number in range(VOLUMES)}
         self.faults = list[str]()
 
     async def main(self) -> None:
         for volume in self.histories:
-            await remote.create(volume, size_bytes=SIZE_BYTES, servers=self.addresses, security=security())
+            await remote.create(self._on_servers(volume), security=security())
         if self.lies:
             for server in self.servers:
                 server.lie()
@@ -71,9 +70,10 @@ class Run:
         await asyncio.gather(*map(self._end, self.histories))
 
     def _attached(self, volume: int) -> AbstractAsyncContextManager[ReplicatedVolume]:
-        return remote.attached(
-            f"{volume:x}", volume=volume, size_bytes=SIZE_BYTES, servers=self.addresses, security=security()
-        )
+        return remote.attached(self._on_servers(volume), security=security())
+
+    def _on_servers(self, volume: int) -> Volume:
+        return volume_on(self.servers, number=volume, size_bytes=SIZE_BYTES)
 
     async def _writer(self, volume: int, over: asyncio.Event) -> None:
         """One writer's turn; in this fabric it may take more than one try."""

@@ -11,11 +11,12 @@ import pytest
 
 from nitro_emu.ebs import remote, replicas
 from nitro_emu.ebs.capsule import CapsuleOpcode
+from nitro_emu.ebs.catalog import Volume
 from nitro_emu.ebs.device import BLOCK_BYTES, BlockExtent
 from nitro_emu.ebs.errors import DeviceError, VolumeError
 from nitro_emu.ebs.replicas import ReplicatedVolume
 from nitro_emu.ebs.server.entries import BlockKind
-from tests.nitro_emu.ebs.server_processes import ServerProcess, security
+from tests.nitro_emu.ebs.server_processes import ServerProcess, security, volume_on
 from tests.patience import PATIENCE_S
 
 SIZE_BYTES = 8 << 20
@@ -40,18 +41,16 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replicas, "ATTACH_BOUND_S", float(PATIENCE_S))
 
 
-def addresses(servers: list[ServerProcess]) -> list[tuple[str, int]]:
-    return [server.address for server in servers]
+def on(servers: list[ServerProcess], number: int) -> Volume:
+    return volume_on(servers, number=number, size_bytes=SIZE_BYTES)
 
 
-def attached(volume: int, servers: list[ServerProcess]) -> AbstractAsyncContextManager[ReplicatedVolume]:
-    return remote.attached(
-        "vol-1", volume=volume, size_bytes=SIZE_BYTES, servers=addresses(servers), security=security()
-    )
+def attached(number: int, servers: list[ServerProcess]) -> AbstractAsyncContextManager[ReplicatedVolume]:
+    return remote.attached(on(servers, number), security=security())
 
 
-async def create(volume: int, servers: list[ServerProcess]) -> None:
-    await remote.create(volume, size_bytes=SIZE_BYTES, servers=addresses(servers), security=security())
+async def create(number: int, servers: list[ServerProcess]) -> None:
+    await remote.create(on(servers, number), security=security())
 
 
 async def read(volume: ReplicatedVolume, offset: int, *, length: int) -> bytes:
@@ -99,7 +98,7 @@ async def test_no_acknowledged_write_is_lost_when_servers_are_killed(servers: li
     servers[2].kill()  # what is left is what was given back to the others
     async with attached(1, servers) as again:
         assert await read(again, 0, length=SIZE_BYTES) == writer.wanted
-    reports = await remote.scrub(1, size_bytes=SIZE_BYTES, servers=addresses(servers[:2]), security=security())
+    reports = await remote.scrub(on(servers[:2], 1), security=security())
     assert [(each.failure, each.corrupt_blocks) for each in reports] == [(None, 0), (None, 0)]
     servers[2].start()
     servers[2].ready()

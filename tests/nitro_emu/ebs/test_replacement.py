@@ -126,11 +126,7 @@ def read_by_the_old_writer(make_replica: type[Replica] = Replica) -> str:
         nonlocal outcome
         random, awake, into = Random(1), asyncio.Event(), memoryview(bytearray(BLOCK_BYTES))
         awake.set()
-        servers = [Server(number, blocks=1, random=random) for number in range(3)]
-        for server in servers:
-            server.make_replica = make_replica
-            server.stop(loses_power=False)
-            server.start()
+        servers = [Server(number, blocks=1, random=random, make_replica=make_replica) for number in range(3)]
         old_links = [Link(server, random, writer=awake) for server in servers]
         async with _volume(old_links, roster=0) as old:
             await old.write(0, data=memoryview(content(1)), fua=False)

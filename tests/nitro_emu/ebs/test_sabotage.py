@@ -13,8 +13,12 @@ from nitro_emu.ebs.server import wal
 from nitro_emu.ebs.server.replica import Replica
 from nitro_emu.ebs.server.store import AbsentError, BlockStore
 from tests.nitro_emu.ebs.histories import History
-from tests.nitro_emu.ebs.server.power_loss import lose_power_often
-from tests.nitro_emu.ebs.stopped_writer import read_after_a_stop
+from tests.nitro_emu.ebs.server.power_loss import (
+    lose_power_after_a_checkpoint,
+    lose_power_after_a_start,
+    lose_power_often,
+)
+from tests.nitro_emu.ebs.stopped_writer import read_after_a_stop, write_after_a_stop
 from tests.nitro_emu.ebs.test_lost_servers import LossHistory
 from tests.nitro_emu.ebs.virtual_disk import VirtualFile
 
@@ -49,8 +53,25 @@ class AnyEpoch(Replica):
         return True
 
 
-def test_a_stale_epoch() -> None:
-    found_by_histories(AnyEpoch, first=97)
+@pytest.mark.parametrize("away", range(3))
+def test_a_stale_epoch(away: int) -> None:
+    with pytest.raises(AssertionError, match="an acknowledged write is lost"):
+        write_after_a_stop(away, make_replica=AnyEpoch)
+
+
+@pytest.mark.parametrize("left_out", range(3), ids=["data", "entries", "kept"])
+@pytest.mark.parametrize("lose_power", [lose_power_after_a_start, lose_power_after_a_checkpoint])
+def test_a_file_that_a_checkpoint_leaves_out(
+    monkeypatch: pytest.MonkeyPatch, left_out: int, lose_power: Callable[[], None]
+) -> None:
+    to_checkpoint = BlockStore.to_checkpoint
+    monkeypatch.setattr(
+        BlockStore,
+        "to_checkpoint",
+        lambda self: [each for at, each in enumerate(to_checkpoint(self)) if at != left_out],
+    )
+    with pytest.raises((AssertionError, AbsentError)):
+        lose_power()
 
 
 def test_a_wrong_replica_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

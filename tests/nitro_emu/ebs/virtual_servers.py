@@ -83,7 +83,15 @@ class Memory:
 class Server:
     """A server of one volume, its disk, and what becomes of it."""
 
-    def __init__(self, number: int, *, blocks: int, random: Random, is_blank: bool = False) -> None:
+    def __init__(
+        self,
+        number: int,
+        *,
+        blocks: int,
+        random: Random,
+        is_blank: bool = False,
+        make_replica: Callable[..., Replica] = Replica,
+    ) -> None:
         self.name = f"server {number}"
         self.random = random
         self._size_bytes = blocks * BLOCK_BYTES
@@ -94,14 +102,14 @@ class Server:
         self._tasks = set[asyncio.Task[Any]]()
         self.is_awake = asyncio.Event()
         self.is_awake.set()
-        self.make_replica: Callable[..., Replica] = Replica
+        self._make_replica = make_replica
         self.start()
 
     def start(self) -> None:
         (row,) = self.ledger.volumes()
         clock = asyncio.get_running_loop().time
         store = BlockStore(self.disk, size_bytes=self._size_bytes, log_bytes=LOG_BYTES)
-        self.replica = self.make_replica(row, store=store, ledger=self.ledger, sync=self._sync, clock=clock)
+        self.replica = self._make_replica(row, store=store, ledger=self.ledger, sync=self._sync, clock=clock)
 
     async def _sync(self, files: Sequence[DiskFile]) -> None:
         await asyncio.sleep(self.random.uniform(0.0001, 0.002))

@@ -13,6 +13,16 @@ from tests.nitro_emu.ebs.virtual_disk import VirtualDisk
 SIZE_BYTES = 16 * BLOCK_BYTES
 
 
+class _Never(Random):
+    """By it, nothing outlives a loss of power that was not synchronised."""
+
+    def random(self) -> float:
+        return 1.0
+
+
+NEVER = _Never()
+
+
 def pattern(number: int, *, blocks: int = 1) -> bytes:
     return Random(number).randbytes(blocks * BLOCK_BYTES)
 
@@ -106,3 +116,45 @@ def lose_power_while_absent(seed: int) -> None:
                     file.sync()
                 store.checkpointed()
         disk = disk.after_power_loss(random)
+
+
+def lose_power_after_a_start() -> None:
+    """A start has put into the store what was in the log, which is not read again, and power is lost."""
+    disk = VirtualDisk()
+    store = BlockStore(disk, size_bytes=SIZE_BYTES)
+    _become_absent(store)
+    put(store, 0, pattern(3), version=3)
+    for _ in range(2):
+        disk = disk.after_power_loss(NEVER)
+        store = BlockStore(disk, size_bytes=SIZE_BYTES)
+        _check_held(store)
+
+
+def lose_power_after_a_checkpoint() -> None:
+    """What a log had is in the store, the other log's header, which the kernel wrote back, says so: power is lost."""
+    disk = VirtualDisk()
+    store = BlockStore(disk, size_bytes=SIZE_BYTES, log_bytes=6000)
+    _become_absent(store)
+    records = [WalRecord(BlockKind.DATA, at, at - 3, 1, crcs=checksums(pattern(at))) for at in (3, 4)]
+    appended = [store.append(record, memoryview(pattern(record.version))) for record in records]
+    sync(store)
+    for each, record in zip(appended, records, strict=True):
+        store.apply(each, record, memoryview(pattern(record.version)))
+    assert store.wants_checkpoint
+    for file in store.to_checkpoint():
+        file.sync()
+    store.checkpointed()
+    disk.files["log.1"].sync()
+    _check_held(BlockStore(disk.after_power_loss(NEVER), size_bytes=SIZE_BYTES))
+
+
+def _become_absent(store: BlockStore) -> None:
+    """Have the first block be written, and become absent: what it is given at version 3 is held beside."""
+    put(store, 0, pattern(1), version=1)
+    put_zero(store, 0, 1, version=5, kind=BlockKind.ABSENT, forces_before=2)
+
+
+def _check_held(store: BlockStore) -> None:
+    assert store.entries(0, count=1).version.tolist() == [5]
+    assert store.held(0, count=1).version.tolist() == [3]
+    assert store.held_data(0, count=1, version=3) == pattern(3)

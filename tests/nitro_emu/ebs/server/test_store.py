@@ -15,6 +15,8 @@ from nitro_emu.ebs.server.store import AbsentError, BlockStore, StoreError
 from tests.nitro_emu.ebs.server.power_loss import (
     SIZE_BYTES,
     get,
+    lose_power_after_a_checkpoint,
+    lose_power_after_a_start,
     lose_power_often,
     lose_power_while_absent,
     pattern,
@@ -108,6 +110,11 @@ def test_a_replica_that_has_lost_all_does_not_say_that_a_block_was_never_written
 @pytest.mark.parametrize("seed", range(40))
 def test_power_loss_keeps_what_absent_blocks_had(seed: int) -> None:
     lose_power_while_absent(seed)
+
+
+def test_power_loss_keeps_what_a_checkpoint_has_let_go_of() -> None:
+    lose_power_after_a_start()
+    lose_power_after_a_checkpoint()
 
 
 @pytest.mark.parametrize("seed", range(40))
