@@ -20,7 +20,7 @@ from tests.terminal import Terminal
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Have `insmod`, and a kernel, which these tests begin at most: both are programs of packages that may be absent."""
+    """Have a kernel and `insmod`, which these tests do not run: their packages may be absent."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("insmod", netns.backends.uml.KERNEL):
