@@ -99,7 +99,7 @@ COMPILED = (
 NATIVE = Extension("srd.secure._aead", ["srd/secure/_aead.c"], extra_compile_args=["-O2"], optional=True)
 """Written in C; see srd/secure/packets.py."""
 NOT_COMPILED = {"__init__.py", "flows.py", "memory.py", "security.py", "trace.py", "syscalls.py", "steering.py"}
-"""flows.py: its records go to the workers of a cluster, and what mypyc makes of a frozen dataclass cannot be unpickled."""
+"""flows.py: its records go to workers of a cluster, and a frozen dataclass that mypyc has compiled is not unpickled."""
 KEPT = Path("build", "native")
 """A folder for the digest of what is compiled, with the compiled modules in the places of the packages."""
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
