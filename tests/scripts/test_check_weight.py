@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from scripts import check_weight
+from scripts.harness.environment import environment
 from scripts.harness.errors import BenchError
 
 FIGURES = {"cpu_ratio_64b": 20.0, "cpu_ratio_64b_secure": 30.0, "bytes_per_peer": 8000.0}
@@ -19,7 +20,8 @@ FIGURES = {"cpu_ratio_64b": 20.0, "cpu_ratio_64b_secure": 30.0, "bytes_per_peer"
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What was recorded, for a build that is compiled."""
     path = tmp_path / "weights.json"
-    path.write_text(json.dumps({"date": "2026-11-27", "revision": "c27ea1c4", "python": "3.11.2", "figures": FIGURES}))
+    entry = {"date": "2026-11-27", "revision": "c27ea1c4", "python": "3.11.2", "figures": FIGURES}
+    path.write_text(json.dumps({str(environment()["machine"]): entry}))
     monkeypatch.setattr(check_weight, "RECORDED", path)
     monkeypatch.setattr(check_weight, "BUILD", "compiled")
     return path
@@ -63,7 +65,22 @@ def test_main__record_is_what_later_runs_compare_with(recorded: Path, monkeypatc
     assert CliRunner().invoke(check_weight.main).exit_code == 1
     assert CliRunner().invoke(check_weight.main, ["--record"]).exit_code == 0
     assert CliRunner().invoke(check_weight.main).exit_code == 0
-    assert json.loads(recorded.read_text())["figures"]["bytes_per_peer"] == 9000.0
+    (entry,) = json.loads(recorded.read_text()).values()
+    assert entry["figures"]["bytes_per_peer"] == 9000.0
+
+
+def test_main__on_another_processor_memory_alone_is_compared(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (entry,) = json.loads(recorded.read_text()).values()
+    recorded.write_text(json.dumps({"some processor": entry}))
+    measured(monkeypatch, cpu_ratio_64b=300.0)
+    done = CliRunner().invoke(check_weight.main)
+    assert done.exit_code == 0, done.output
+    assert "cpu_ratio_64b 300 (nothing recorded on " in done.output
+    measured(monkeypatch, bytes_per_peer=9000.0)
+    assert CliRunner().invoke(check_weight.main).exit_code == 1
+    assert CliRunner().invoke(check_weight.main, ["--record"]).exit_code == 0
+    assert json.loads(recorded.read_text())["some processor"] == entry
+    assert CliRunner().invoke(check_weight.main).exit_code == 0
 
 
 def test_main__what_cannot_be_measured_fails(monkeypatch: pytest.MonkeyPatch) -> None:
