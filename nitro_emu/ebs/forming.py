@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -39,6 +39,11 @@ ANSWER_S: Final = 0.5
 """How long there may be no majority that answers before all are asked again."""
 _COMPARED_AT_ONCE: Final = 16
 """Extents, so that many round trips pass at the same time."""
+ADOPTING_S: Final = 5.0
+"""How long requests may wait for replicas that adopt what they have missed, a command for each write: a quarter of the
+time that they have. What was adopted until then need not be adopted again."""
+_ADOPTED_AT_ONCE: Final = 8
+"""Commands to a replica for an extent, which it answers within LATE_S beside those for others."""
 _DIGESTS_AT_ONCE: Final = 512
 """Extents: a server reads 8 MiB for them."""
 
@@ -143,10 +148,15 @@ class Replicas:
                     replies[number] = call.result()
         return replies
 
-    async def all(self, works: Mapping[int, Awaitable[T]]) -> dict[int, T]:
-        """Return what comes of work at each replica. Raises NotFormedError when one fails, or is late."""
+    async def all(
+        self, works: Mapping[int, Awaitable[T]], *, went_on_at: Callable[[], float] = lambda: -math.inf
+    ) -> dict[int, T]:
+        """Return what comes of work at each replica. Raises NotFormedError when one fails, or is late.
+
+        `went_on_at`: when work of many steps last did one; its next one may take as long as other work.
+        """
         results, enough = dict[int, T](), majority(len(self.links))
-        async with aclosing(_ended(works, enough=enough, grace_s=LATE_S)) as ended:
+        async with aclosing(_ended(works, enough=enough, grace_s=LATE_S, went_on_at=went_on_at)) as ended:
             async for number, work in ended:
                 if work is None:
                     raise NotFormedError(f"{self.links[number].name}: is too slow", failed=number)
@@ -157,11 +167,16 @@ class Replicas:
 
 
 async def _ended(
-    works: Mapping[int, Awaitable[T]], *, enough: int, grace_s: float, within_s: float = math.inf
+    works: Mapping[int, Awaitable[T]],
+    *,
+    enough: int,
+    grace_s: float,
+    within_s: float = math.inf,
+    went_on_at: Callable[[], float] = lambda: -math.inf,
 ) -> AsyncGenerator[tuple[int, asyncio.Future[T] | None]]:
     """Yield numbers and works as these end; None for those which have not, `grace_s` after `enough` of them have.
 
-    Works that have not ended are cancelled.
+    And after they last went on. Works that have not ended are cancelled.
     """
     numbers = {asyncio.ensure_future(work): number for number, work in works.items()}
     waiting, give_up_at = set(numbers), time_now() + within_s
@@ -171,6 +186,8 @@ async def _ended(
                 give_up_at = min(give_up_at, time_now() + grace_s)
             timeout_s = None if give_up_at == math.inf else give_up_at - time_now()
             done, waiting = await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if not done and (give_up_at := went_on_at() + grace_s) > time_now():
+                continue
             for work in done or waiting:
                 yield numbers[work], work if done else None
             if not done:
@@ -246,16 +263,18 @@ async def _reconcile(replicas: Replicas, view: View, *, marks: dict[int, int]) -
             digests = {raw[at : at + DIGEST_BYTES] for raw in found.values()}
             if len(digests) > 1 or any(digest[-1] & 1 for digest in digests):
                 differing.append(first + at // DIGEST_BYTES)
-    gate = asyncio.Semaphore(_COMPARED_AT_ONCE)
+    gate, until_at = asyncio.Semaphore(_COMPARED_AT_ONCE), time_now() + ADOPTING_S
 
     async def compare(extent: int) -> None:
         async with gate:
-            await _reconcile_extent(replicas, view, extent=extent, marks=marks)
+            await _reconcile_extent(replicas, view, extent=extent, marks=marks, until_at=until_at)
 
     await asyncio.gather(*map(compare, differing))
 
 
-async def _reconcile_extent(replicas: Replicas, view: View, *, extent: int, marks: dict[int, int]) -> None:
+async def _reconcile_extent(
+    replicas: Replicas, view: View, *, extent: int, marks: dict[int, int], until_at: float
+) -> None:
     first = extent * EXTENT_BLOCKS
     count = min(EXTENT_BLOCKS, replicas.size_bytes // BLOCK_BYTES - first)
     tables = await replicas.all(
@@ -272,17 +291,28 @@ async def _reconcile_extent(replicas: Replicas, view: View, *, extent: int, mark
         able = {number: each for number, each in held.items() if marks[number] >= 0}
         decided = roll_back(decided, held=able, replicas=len(replicas.links))
 
-    async def adopt(number: int) -> None:
-        for each in adoptions(decided, tables[number], held=held[number]):
-            await replicas.call(
-                number,
-                replicas.command(
-                    CapsuleOpcode.ADOPT, epoch=view.epoch, version=each.version, kind=each.kind,
-                    offset=(first + each.first) * BLOCK_BYTES, length=each.count * BLOCK_BYTES,
-                ),
-            )  # fmt: skip
+    commands = {
+        number: [
+            replicas.command(
+                CapsuleOpcode.ADOPT, epoch=view.epoch, version=each.version, kind=each.kind,
+                offset=(first + each.first) * BLOCK_BYTES, length=each.count * BLOCK_BYTES,
+            )
+            for each in adoptions(decided, table, held=held[number])
+        ]
+        for number, table in tables.items()
+    }  # fmt: skip
 
-    await replicas.all({number: adopt(number) for number in tables})
+    went_on_at = -math.inf
+
+    async def adopt(number: int) -> None:
+        nonlocal went_on_at
+        for at in range(0, len(commands[number]), _ADOPTED_AT_ONCE):
+            some = commands[number][at : at + _ADOPTED_AT_ONCE]
+            await asyncio.gather(*(replicas.call(number, command) for command in some))
+            if time_now() < until_at:
+                went_on_at = time_now()
+
+    await replicas.all({number: adopt(number) for number in tables}, went_on_at=lambda: went_on_at)
     lacking = dict[int, U64]()
     for number in tables:
         lacks = lacking[number] = np.zeros(EXTENT_BLOCKS, np.uint64)

@@ -9,6 +9,7 @@ import pytest
 
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.replicas import ReplicatedVolume
+from nitro_emu.ebs.server.entries import EXTENT_BLOCKS
 from tests.nitro_emu.ebs.histories import content, value_of
 from tests.nitro_emu.ebs.virtual_servers import VOLUME, Link, Memory, Server, run
 
@@ -18,13 +19,13 @@ BLOCKS = 40
 class Stage:
     """A volume on three servers, whose second one may be away."""
 
-    def __init__(self, *, repair_bytes_per_s: float = 1e9) -> None:
+    def __init__(self, *, blocks: int = BLOCKS, repair_bytes_per_s: float = 1e9) -> None:
         random, awake = Random(1), asyncio.Event()
         awake.set()
-        self.servers = [Server(number, blocks=BLOCKS, random=random) for number in range(3)]
+        self.servers = [Server(number, blocks=blocks, random=random) for number in range(3)]
         links = [Link(server, random, writer=awake) for server in self.servers]
         self.volume = ReplicatedVolume(
-            "v", volume=VOLUME, size_bytes=BLOCKS * BLOCK_BYTES, links=links, memory=Memory(),
+            "v", volume=VOLUME, size_bytes=blocks * BLOCK_BYTES, links=links, memory=Memory(),
             repair_bytes_per_s=repair_bytes_per_s,
         )  # fmt: skip
 
@@ -61,6 +62,26 @@ def test_a_server_that_was_away_is_repaired_at_a_rate() -> None:
             assert value_of(into[-BLOCK_BYTES:]) == BLOCKS
             for other in (0, 2):
                 stage.servers[other].start()
+
+    run(main)
+
+
+def test_a_server_that_has_missed_many_writes_is_let_in_at_once() -> None:
+    """Each of them is a command that it has to do before it is one of them, far more than a late server may take."""
+    blocks = EXTENT_BLOCKS
+
+    async def main() -> None:
+        stage = Stage(blocks=blocks)
+        async with stage.volume as volume:
+            stage.servers[1].stop(loses_power=False)
+            for block in range(blocks):
+                await volume.write(block * BLOCK_BYTES, data=memoryview(content(block + 1)), fua=False)
+            epoch = volume.epoch
+            stage.servers[1].start()
+            await asyncio.sleep(2)  # of virtual time
+            assert volume.status()[1].is_member
+            assert volume.epoch <= epoch + 2  # without it, and with it
+            await volume.wait_whole()
 
     run(main)
 
