@@ -176,7 +176,7 @@ async def _ended(
 ) -> AsyncGenerator[tuple[int, asyncio.Future[T] | None]]:
     """Yield numbers and works as these end; None for those which have not, `grace_s` after `enough` of them have.
 
-    And after they last went on. Works that have not ended are cancelled.
+    Work of many steps has `grace_s` from its last step on (`went_on_at`). Works that have not ended are cancelled.
     """
     numbers = {asyncio.ensure_future(work): number for number, work in works.items()}
     waiting, give_up_at = set(numbers), time_now() + within_s

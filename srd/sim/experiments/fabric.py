@@ -32,7 +32,8 @@ FABRICS: Final = Path(__file__).parent / "fabrics"
 MICROSECONDS_BELOW_US: Final = 1000.0
 """Round trips of an empty fabric below which protocol settings are those for microseconds (`srd.sim.presets`)."""
 MICROSECONDS_FROM_BPS: Final = 10_000_000_000
-"""Rate of hosts from which they are: a full packet takes 7 us then, so a delay target of as many has room for one."""
+"""Least rate of hosts for these settings. Their delay target is 8 us where the round trip is 40 us, and a full packet
+takes 7 us at this rate: on a slower link the target would be less than one packet."""
 
 
 def named_file(name: str) -> Path:
