@@ -221,7 +221,8 @@ def _deadlines(path: Path, head: InflightBurst, rack: RackState, min_rto_s: floa
     if rack.newest_acked_sent_at >= head.sent_at + path.rtt.smoothed_s:
         return due_at + usual_s, due_at + usual_s
     rto_s = path.rtt.timeout_s(floor_s=min_rto_s)
-    if rack.newest_acked_sent_at < head.sent_at:  # it may be in the same queue, behind what was answered last
+    if rack.newest_acked_sent_at < head.sent_at <= rack.newest_acked_sent_at + rack.newest_rtt_s:
+        # Both were under way at the same time, and may be in the same queue.
         longer_s = max(rack.newest_rtt_s - path.rtt.smoothed_s, 0.0)
         return due_at + rto_s + longer_s, due_at + usual_s + longer_s
     return due_at + rto_s, due_at + usual_s

@@ -242,6 +242,12 @@ def test_detect_losses__waits_behind_what_was_answered_last_in_a_queue_that_grow
     assert flight.detect(timeout_at + 1e-6) == ([(0, 0b11)], True, None)
 
 
+def test_detect_losses__a_round_trip_that_was_over_before_says_nothing_of_the_queue() -> None:
+    flight = Flight(10.0)
+    flight.rack.on_report(5.0, rtt_s=1.0)  # a long queue, before the pause
+    assert flight.detect(10.0)[2] == 10.0 + probe_timeout_s(flight.path)
+
+
 def test_detect_losses__an_answer_to_a_later_packet_shows_that_it_does_not_wait() -> None:
     flight = Flight(10.0)
     flight.rack.on_report(10.0, rtt_s=1.0)
