@@ -149,8 +149,8 @@ class AdminCommands:
         domain, tables, vf = self._domain(command.pd), self._tables, self._vf
         if len(descriptors) != 1:
             raise AdminError(AdminStatus.MALFORMED_REQUEST, f"memory: {len(descriptors)} descriptors instead of one")
-        if command.permissions & ~_PERMISSIONS or command.iova + command.mr_length > 1 << 64:
-            raise _illegal(f"memory: permissions {command.permissions:#x}, or a range beyond 64 bits")
+        if not command.mr_length or command.permissions & ~_PERMISSIONS or command.iova + command.mr_length > 1 << 64:
+            raise _illegal(f"memory: no bytes, permissions {command.permissions:#x}, or a range beyond 64 bits")
         if tables.registered_bytes + command.mr_length > vf.config.max_mr_bytes:
             raise _failed(f"memory: more than max_mr_bytes ({vf.config.max_mr_bytes}) in all")
         if len(tables.memory) + tables.lingering >= vf.config.max_mrs:

@@ -3,7 +3,8 @@
 1. The key of a send is the queue pair (16 bits), the sender's queue pair (16) and the queue key (32); that of a write
    or a read is the rkey (32), the queue pair and the sender's. The transport carries it and does not look at it.
 2. A send is admitted before it is acknowledged: its queue pair must exist, receive, have the queue key, and a posted
-   buffer that is long enough. What is not admitted is refused with a status, and disturbs nothing else.
+   buffer that is long enough. What is not admitted is refused with a status, and disturbs nothing else. A write or a
+   read needs an rkey, though it be of no bytes: with an immediate it takes a receive request.
 3. A send's payload is copied once, from the receive region to the posted buffers, and its credit is returned at once.
    Payload of writes and of answers to reads lands in registered memory.
 4. Nothing but a HELLO is accepted from a peer before it was let in (`incoming`).
@@ -176,8 +177,6 @@ class CardResponder:
         memory, qp = self._tables.by_rkey.get(key >> 32), self._tables.queue_pairs.get(key >> 16 & 0xFFFF)
         if qp is None or not qp.receives or self._sources.named(peer) is None:
             return None
-        if not length:
-            return 0  # nothing is touched, so nothing has to be registered
         if memory is None or memory.pd is not qp.pd or not memory.permissions & right:
             return None
         return memory.place(offset, length=length)

@@ -16,8 +16,8 @@ EDGES: Final = (
 )  # fmt: skip
 """Values for fields: the limits of every width and of the device, and their neighbours."""
 LENGTHS: Final = (0, 1, 8, 64, 1000, 4096, 8000, 8924, 8925, 65535, 65536, 200_000)
-FOREIGN_QP_NUMS: Final = 64
-"""Numbers below this may be queue pairs of others."""
+FOREIGN_QP_NUMS: Final = 8
+"""Numbers below this may be queue pairs of others, who have one or two."""
 MUTATION_SHARE: Final = 0.15
 """Fraction of the entries of which a byte is changed at random."""
 

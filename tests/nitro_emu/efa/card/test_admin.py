@@ -282,6 +282,7 @@ def test_illegal_parameter(device: Device, command: Callable[[Device, int, int, 
     "changes",
     [
         {"mr_length": 0},
+        {"mr_length": 0, "iova": 8},
         {"memory_offset": 1},
         {"memory_offset": 1 << 20},
         {"mr_length": 4097, "memory_offset": (1 << 20) - PAGE},

@@ -478,6 +478,25 @@ def test_an_rkey_must_be_right(both: list[Tenant], key: str) -> None:
     Expected(array).check()
 
 
+@pytest.mark.parametrize("unsolicited", [False, True])
+def test_a_write_of_no_bytes_needs_an_rkey_or_it_would_take_anothers_receive_request(
+    cards: tuple[Card, Card], *, unsolicited: bool
+) -> None:
+    options = replace(OPTIONS, unsolicited_write_recv=unsolicited)
+    with tenants((cards[0], "efa_0"), (cards[1], "efa_0"), options=options) as (left, right):
+        ah, foreign = left.handle(right), right.memory(pd=ProtectionDomain(right.context))
+        right.receive(55, right.sge(64, at=AT))
+        for rkey, address in ((0, 0), (right.mr.rkey ^ 1, right.mr.address), (foreign.rkey, foreign.address)):
+            left.rdma(
+                SendOp.RDMA_WRITE, ah, to=right.qp.number, local=left.sge(0), rkey=rkey, address=address, immediate=1
+            )
+            assert left.completion().vendor_error == BAD_ADDRESS
+        left.send(ah, right.qp.number, left.sge(64))
+        received = right.completion()
+        assert (received.wr_id, received.byte_len) == (55, 64), "the receive request is still there"
+        assert left.completion().vendor_error == OK
+
+
 def bad_buffers(tenant: Tenant, *, writes: bool) -> dict[str, Sge]:
     """Buffers that a request of this program may not use."""
     memory, other = tenant.mr, tenant.memory(pd=ProtectionDomain(tenant.context))
