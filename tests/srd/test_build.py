@@ -37,7 +37,7 @@ def outcome(case: str, **environment: str) -> tuple[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, case],
-        capture_output=True, text=True, check=True, timeout=PATIENCE_S,
+        capture_output=True, text=True, check=True, timeout=10 * PATIENCE_S,
         env={**inherited, "PYTHONSAFEPATH": "1", **environment},
     )  # fmt: skip
     return done.stdout, done.stderr.strip()
