@@ -70,7 +70,6 @@ def recorded_here() -> tuple[str, Mapping[str, Any] | None, Mapping[str, Any]]:
 
 
 def complaints(measured: Figures, recorded: Mapping[str, Any], names: Collection[str]) -> Iterator[str]:
-    """Yield a line for each figure that is over its limit, or not a number."""
     for name in names:
         was, growth = recorded["figures"][name], GROWTH[name]
         if not measured[name] <= was * growth:

@@ -96,7 +96,6 @@ class _Demo:
         return done.stdout
 
     def jobs(self) -> dict[str, Any]:
-        """Return the records of all jobs, by name."""
         return {each["name"]: each for each in json.loads(self.queue("ls", "--all", "--json"))}
 
     def until(

@@ -35,8 +35,6 @@ def one_round(_request: CaseOptions) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One bench."""
-
     name: str
     summary: str
     """What happens, in one line: for `scripts/bench --help`, and for the table in docs/simulation.md."""

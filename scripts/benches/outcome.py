@@ -20,8 +20,6 @@ Figures = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Wanted(Requirement):
-    """A requirement of several rounds."""
-
     over: Literal["worst", "median"] = "worst"
     """Which of the rounds' values counts. In virtual time the worst, as every seed must meet the requirement. On real
     hosts the median, as other load on the machine affects single rounds."""
@@ -55,8 +53,6 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class CaseOutcome:
-    """All rounds of one case."""
-
     case: str
     fabric: str
     rounds: tuple[Round, ...]
@@ -66,12 +62,10 @@ class CaseOutcome:
 
     @property
     def ours(self) -> dict[str, float]:
-        """Medians over the rounds."""
         return _medians([each.ours for each in self.rounds])
 
     @property
     def baselines(self) -> dict[str, dict[str, float]]:
-        """Medians over the rounds, by baseline."""
         return {name: _medians([each.baselines[name] for each in self.rounds]) for name in self.rounds[0].baselines}
 
     @property

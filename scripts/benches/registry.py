@@ -85,8 +85,6 @@ def _seeded(
     rounds: int = 1,
     needs: tuple[Need, ...] = (),
 ) -> Case:
-    """Return a case with a round for each of so many seeds."""
-
     def seeds(request: CaseOptions) -> Sequence[int]:
         return SEEDS[:rounds] if request.seed is None else (request.seed,)
 

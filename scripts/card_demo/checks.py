@@ -43,8 +43,6 @@ _TAMPERED_FILE: Final = "nitro_emu/__init__.py"
 
 @dataclass(frozen=True, slots=True)
 class DemoCheck:
-    """One thing that was tried."""
-
     what: str
     outcome: str
     as_expected: bool = field(kw_only=True)
@@ -77,7 +75,6 @@ def _address(interface: DemoInterface) -> Address:
 
 
 def _send(end: QueuePairEnd, *, count: int) -> None:
-    """Post messages."""
     end.post(verbs.SendOp.SEND, np.zeros(count, np.uint64), length=MESSAGE_BYTES, memory=end.memory)
 
 

@@ -45,8 +45,6 @@ LINK: Final = "h1-leaf1"
 
 @dataclass(frozen=True, slots=True)
 class TenantWork:
-    """What a tenant does."""
-
     tenant: str
     operation: Operation
     size_bytes: int
@@ -56,11 +54,9 @@ class TenantWork:
 
     @property
     def ends(self) -> tuple[DemoInterface, DemoInterface]:
-        """Its sender and its receiver."""
         return INTERFACES[f"{self.tenant}-1"], INTERFACES[f"{self.tenant}-2"]
 
     def sweep(self, share: float) -> Sweep:
-        """Return a share of the usual number of messages or writes."""
         count = max(round(self.usual * share), 1)
         return Sweep(self.operation, sizes=(self.size_bytes,), iterations=count, verify=True, tx_depth=self.depth)
 
@@ -165,7 +161,6 @@ def _counted(capture: WireCapture, matches: int) -> str:
 
 
 def _send_plainly(stage: DemoStage) -> None:
-    """Send a file of the tenants' data from h1 to h2, not encrypted."""
     source, target = stage.directory / "plain", stage.directory / "plain.received"
     target.mkdir()
     source.write_bytes(data())

@@ -18,7 +18,6 @@ _WIDTH: Final = 130
 
 
 def print_transfers(results: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print what the tenants have transferred, by VPC."""
     made = _table("transfers within a VPC", "VPC", "from, to", "what", "MB/s", "CPU s", "every byte compared")
     for name, result in results.items():
         figures = (f"{result['mb_per_s']:.1f}", f"{result['cpu_s']:.2f}", "yes")
@@ -39,7 +38,6 @@ def print_counters(stats: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def print_checks(title: str, checks: Sequence[DemoCheck]) -> None:
-    """Print what was tried, and what came out."""
     made = _table(title, "what", "outcome", "as expected")
     for check in checks:
         made.add_row(check.what, check.outcome, _yes_or_no(check.as_expected))

@@ -24,7 +24,6 @@ EXIT_BOUND_S: Final = 15.0
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """Return the command line that runs a module of this project."""
     return [sys.executable, "-m", module, *arguments]
 
 

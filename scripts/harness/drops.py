@@ -27,7 +27,6 @@ class Drops:
 
     @classmethod
     def read(cls, namespaces: Iterable[str]) -> Self:
-        """Read the counters of the machine and of these namespaces."""
         softnet = softnet_drops(Path("/proc/net/softnet_stat").read_text())
         return cls(softnet, sum(in_namespace(each, _receive_buffer_errors) for each in namespaces))
 

@@ -20,8 +20,6 @@ BOUND_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class FioResult:
-    """What came of one job."""
-
     read: dict[str, Any]
     write: dict[str, Any]
     error: int
@@ -33,17 +31,14 @@ class FioResult:
 
     @classmethod
     def of(cls, report: dict[str, Any], *, errors: str) -> Self:
-        """Return the result in fio's JSON and on its stderr."""
         (job,) = report["jobs"]
         wrong = len(re.findall(r"^(?:verify|crc32c|fio): .*(?:bad|verify failed)", errors, re.MULTILINE))
         return cls(job["read"], job["write"], job["error"], job.get("total_err", 0), wrong)
 
     def iops(self, direction: str) -> float:
-        """Return requests a second, of "read" or "write"."""
         return float(self._of(direction)["iops"])
 
     def bytes_per_s(self, direction: str) -> float:
-        """Return bytes a second."""
         return float(self._of(direction)["bw_bytes"])
 
     def latency_us(self, direction: str, percent: float) -> float:
@@ -73,7 +68,6 @@ class FioJob:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
         self._group.turn(until=0.0)
         return self._process.status is None
 
@@ -112,5 +106,4 @@ class Fio:
         return result
 
     def close(self) -> None:
-        """Remove its directory."""
         self._directory.cleanup()

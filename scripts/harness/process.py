@@ -25,8 +25,6 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Process(Child):
-    """One running process with the events that it printed so far."""
-
     name: str
     """Its name in messages."""
     events: list[Event] = field(default_factory=list)
@@ -38,7 +36,6 @@ class Process(Child):
 
     @property
     def failure(self) -> BenchError:
-        """What to raise of a process that has ended."""
         return BenchError(f"the {self.name} ended with status {self.status}: {self.last_error or 'no output'}")
 
     @property

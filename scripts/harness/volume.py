@@ -50,12 +50,10 @@ class VolumeLab:
 
     @property
     def client(self) -> str:
-        """The host that the volume is attached to."""
         return self.lab.topology.hosts[0]
 
     @property
     def uri(self) -> str:
-        """Where NBD clients find it."""
         return f"nbd+unix:///{NAME}?socket={self.directory}/run/{NAME}.sock"
 
     def start_server(self, host: str) -> None:
@@ -84,7 +82,6 @@ class VolumeLab:
 
     @contextmanager
     def attached(self, *options: str) -> Iterator[Process]:
-        """Attach the volume for a `with` block."""
         argv = [*_COMMAND, "attach", NAME, "--json-lines", *self._run_dir, *self._catalog, *self.security]
         argv += ["--card-file", str(self.directory / "card.yaml"), *options]
         process = self.group.start("nitro-volume attach", self.lab.command(self.client, argv))
@@ -94,12 +91,10 @@ class VolumeLab:
         self.group.ended(process, bound_s=READY_S)
 
     def status(self) -> dict[str, Any]:
-        """Return what `nitro-volume status` says."""
         found: dict[str, Any] = json.loads(self._run("status", NAME, "--json", *self._run_dir))
         return found
 
     def status_text(self) -> str:
-        """Return what `nitro-volume status` shows to people."""
         return self._run("status", NAME, *self._run_dir)
 
     def await_repair(self, *, within_s: float) -> None:

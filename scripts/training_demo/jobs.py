@@ -25,8 +25,6 @@ HOSTS: Final = ("h1", "h2")
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """How long it trains, and after which steps the fabric fails."""
-
     steps: int
     lossy_after: int
     """From then on one spine loses 1 %."""
@@ -81,15 +79,12 @@ def train(backend: str, plan: TrainingPlan, *, show: Callable[[str], None]) -> T
 
 
 class _Faults:
-    """Notes steps, and fails the fabric between them."""
-
     def __init__(self, lab: Lab, plan: TrainingPlan, found: Training, show: Callable[[str], None]) -> None:
         self._lab, self._plan, self._found, self._show = lab, plan, found, show
         self._before = Reading.take(lab)
         self.began_at = 0.0
 
     def step(self, number: int, *, at: float, seconds: float, loss: float) -> None:
-        """Note a step that was done at this time (since the epoch)."""
         found = self._found
         self.began_at = self.began_at or at - seconds
         found.ended_at.append(at - self.began_at)

@@ -58,7 +58,6 @@ def command() -> None:
 
 
 def _work(volume: VolumeLab, fio: Fio) -> FioResult:
-    """Run fio, and the faults meanwhile."""
     began_at = time.monotonic()
 
     def say(text: str) -> None:

@@ -37,8 +37,6 @@ MANY_VFS_MEMORY: Final = "8M"
 
 @dataclass(frozen=True, slots=True)
 class CardOptions:
-    """How both cards are set up."""
-
     vfs: int = 1
     encrypted: bool = False
     busy_poll: bool = False
@@ -46,8 +44,6 @@ class CardOptions:
 
 @dataclass(frozen=True, slots=True)
 class BenchCard:
-    """One card."""
-
     process: Process
     run_dir: Path
 
@@ -57,7 +53,6 @@ class BenchCard:
         return self.process.cpu_s
 
     def device(self, number: int) -> CardDevice:
-        """Return one of its virtual functions."""
         return CardDevice(self.run_dir, device(number))
 
     def counters(self, *names: str) -> dict[str, int]:
@@ -77,15 +72,12 @@ class BenchCard:
 
 @dataclass(frozen=True, slots=True)
 class TwoCards:
-    """Both cards, and where they run."""
-
     pair: TwoHosts
     a: BenchCard
     b: BenchCard
 
     @property
     def cpu_s(self) -> float:
-        """CPU time of both so far."""
         return self.a.cpu_s + self.b.cpu_s
 
     def require_no_drops(self) -> None:
@@ -106,7 +98,6 @@ def measured(cards: TwoCards, sweep: Sweep, *, events: bool = False) -> Event:
 
 
 def device(number: int) -> str:
-    """Return the name of a virtual function."""
     return f"efa_{number}"
 
 

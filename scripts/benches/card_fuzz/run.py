@@ -76,7 +76,6 @@ def start_card(group: ProcessGroup, directory: Path) -> Process:
 
 
 def complaints(card: Process) -> int:
-    """Return how many errors of its own a card has logged."""
     return sum(card.errors.count(each) for each in _COMPLAINTS)
 
 
@@ -97,7 +96,6 @@ def descriptors(card: Process) -> int:
 
 
 def stats_of(run_dir: Path, name: str = HOSTILE) -> dict[str, Any]:
-    """Return a device's counters and resources."""
     found: dict[str, Any] = ask(run_dir, "stats")["vfs"][name]
     return found
 

@@ -76,7 +76,6 @@ ENCRYPTED: Final = "encrypted_"
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds."""
     with veth_pair(mtu=9000, offload=True) as pair:
         for number in range(count):
             yield _round(pair.on(halves()), number=number, seconds=seconds)
@@ -92,7 +91,6 @@ def _round(two: TwoHosts, *, number: int, seconds: float) -> Round:
 
 
 def _parts(two: TwoHosts, *, seconds: float, backwards: bool) -> list[tuple[str, Callable[[], Figures]]]:
-    """Return whose figures are measured, and how, in the order of a round."""
     polling, encrypted = CardOptions(busy_poll=True), CardOptions(encrypted=True)
     parts: list[tuple[str, Callable[[], Figures]]] = [
         (IN_PROCESS, partial(_in_process_round_trips, two, seconds=seconds)),
@@ -109,7 +107,6 @@ def _parts(two: TwoHosts, *, seconds: float, backwards: bool) -> list[tuple[str,
 
 
 def ratios(ours: Figures, in_process: Figures) -> dict[str, float]:
-    """Return the ratios of one round."""
     flooded_us = max(ours[f"neighbour_p99_{kind}_us"] for kind in (RINGS, WIRE))
     return over(ours, in_process, OVER_IN_PROCESS) | {
         "encrypted_over_plain_ratio": ours[f"{ENCRYPTED}bulk_gbps"] / ours["bulk_gbps"],
@@ -190,7 +187,6 @@ def _shares(two: TwoHosts, *, seconds: float) -> Figures:
 
 
 def _neighbours(two: TwoHosts, *, seconds: float, backwards: bool) -> Figures:
-    """Measure a tenant alone, and beside each kind of neighbour."""
     found: dict[str, float] = {}
     kinds: list[str | None] = [None, *KINDS]
     for kind in kinds[::-1] if backwards else kinds:

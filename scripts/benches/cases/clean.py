@@ -33,7 +33,6 @@ OURS: Final = "ours"
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds of all links and all contestants."""
     for number in range(count):
         yield _round(number + 1, seconds)
 
@@ -60,7 +59,6 @@ def ratios(ours: Figures, baselines: dict[str, dict[str, float]], *, link: str) 
 
 
 def _flows(two: TwoHosts, *, seconds: float) -> Iterator[tuple[str, iperf.IperfFlow]]:
-    """Run the contestants, one after the other."""
     runs: dict[str, Callable[[], iperf.IperfFlow]] = {OURS: partial(iperf.ours, two, seconds=seconds, plain=True)}
     for algorithm in () if lacks("iperf3") else iperf.ALGORITHMS:
         runs[f"tcp_{algorithm}"] = partial(iperf.run, two, algorithm=algorithm, seconds=seconds)

@@ -42,7 +42,6 @@ LIMIT_S: Final = 300.0
 
 
 def rounds(count: int, _seconds: float) -> Iterator[Round]:
-    """Make `count` rounds."""
     topology = conditioned(reference(), Condition({"loss": "1%"}), name=f"bench-dask-{os.getpid()}", seed=1)
     for number in range(count):
         found: dict[str, dict[str, float]] = {}

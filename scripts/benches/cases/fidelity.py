@@ -121,7 +121,6 @@ def _raised_priority() -> Iterator[None]:
 
 
 def compared(setting: Setting, *, kernel: Recording, relay: Recording, directory: Path) -> list[Comparison]:
-    """Return all comparisons of a setting."""
     shape = setting.shape(directory)
     return [
         comparison

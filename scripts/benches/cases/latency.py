@@ -59,7 +59,6 @@ MARGIN_S: Final = 3.0
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds."""
     with veth_pair(mtu=9000, offload=True) as pair:
         two = pair.on(own_cores())
         for number in range(count):
@@ -76,7 +75,6 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
 
 
 def ratios(ours: dict[str, float], tcp: dict[str, float]) -> dict[str, float]:
-    """Return SRD's figures over TCP's."""
     return over(ours, tcp, OVER_TCP) | {
         "p50_busy_poll_ratio": ours["busy_poll_p50_64b_us"] / tcp["p50_64b_us"],
         "loaded_bulk_ratio": ours["loaded_bulk_gbps"] / ours["alone_bulk_gbps"],

@@ -68,7 +68,6 @@ BULK_SECONDS: Final = 2.0
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Measure `count` turns of each kind and workload."""
     for made in messages(count, seconds):
         if _lacks_bulk("iperf3") is None:
             found, theirs = bulk(BULK_SECONDS)
@@ -77,7 +76,6 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
 
 
 def messages(count: int, seconds: float, *, workloads: Sequence[str] = tuple(WORKLOADS)) -> Iterator[Round]:
-    """Measure `count` turns of each kind of messages."""
     bound_s = START_S + 3 * seconds * len(KINDS) * len(workloads) * (count + 1)
     answered, measured = _run(workloads, bound_s=bound_s, turns=count, seconds=seconds)
     require_no_drops(answered, measured)

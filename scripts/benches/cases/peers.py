@@ -32,7 +32,6 @@ BOUND_S: Final = 120.0
 
 
 def rounds(count: int, _seconds: float) -> Iterator[Round]:
-    """Make `count` rounds of all numbers of peers."""
     with veth_pair(mtu=9000, offload=True) as two:
         for number in range(count):
             with no_drops(two.namespaces, during="peers"):

@@ -68,8 +68,6 @@ PLACEMENTS: Final = ("required", "preferred", "bad")
 
 @dataclass(frozen=True, slots=True)
 class RingSize:
-    """The size of a measurement."""
-
     tensor_bytes: int = TENSOR_BYTES
     iterations: int = ITERATIONS
     """Iterations of each run."""
@@ -97,7 +95,6 @@ def measure(seed: int, *, size: RingSize) -> Figures:
 def figures(
     topology: Topology, *, hosts: Mapping[str, Sequence[str]], seconds: Mapping[str, Sequence[float]], tensor_bytes: int
 ) -> dict[str, float]:
-    """Return the figures of a round, and the predicted ones."""
     fastest_s = {name: min(seconds[name]) for name in PLACEMENTS}
     links = {name: sum(ring_links(topology, hosts=hosts[name])) for name in PLACEMENTS}
     model_s = {name: modelled_s(topology, hosts=hosts[name], tensor_bytes=tensor_bytes) for name in PLACEMENTS}
@@ -114,7 +111,6 @@ def figures(
 
 
 def placements(topology: Topology) -> dict[str, tuple[str, ...]]:
-    """Return the host of each rank, by placement."""
     nodes = nodes_of(topology)
     job = Job(name="allreduce", ranks=RANKS, command=("true",), topology=JobTopology(required=level_named(3)))
     near = place(job, nodes).hosts
@@ -142,7 +138,6 @@ def _ring(hosts: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _iterations_s(lab: Lab, *, hosts: Sequence[str], size: RingSize) -> list[float]:
-    """Return the times of the iterations of one run on these hosts."""
     sizes = ["--bytes", str(size.tensor_bytes), "--iterations", str(size.iterations)]
     command = [sys.executable, "-m", PROGRAM, *sizes, "--delay-target", DELAY_TARGET]
     with Launcher.start(lab, hosts=hosts, command=command, env={"PYTHONPATH": str(ROOT)}) as ranks:

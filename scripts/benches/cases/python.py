@@ -29,7 +29,6 @@ SUFFIXES: Final = {9000: "", 1500: "_mtu1500"}
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds."""
     for number in range(count):
         ours, theirs = dict[str, float](), dict[str, float]()
         for mtu, suffix in SUFFIXES.items():

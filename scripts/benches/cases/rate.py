@@ -24,7 +24,6 @@ KINDS: Final = (("64b", 64, 1), ("64b_100_peers", 64, 100), ("4kib", 4096, 1), (
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds of all sizes."""
     with veth_pair(mtu=9000, offload=True) as two:
         for number in range(count):
             figures: dict[str, float] = {}

@@ -21,7 +21,6 @@ SIZES: Final = tuple(4**power for power in range(13))
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds of all sizes."""
     with veth_pair(mtu=9000, offload=True) as pair:
         two = pair.on(own_cores())
         for number in range(count):

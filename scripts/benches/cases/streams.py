@@ -32,7 +32,6 @@ COUNTS: Final = {"": 1, "_16": 16}
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds, with the contestants in turn."""
     with veth_pair(mtu=9000, offload=True) as two:
         for number in range(count):
             found: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}

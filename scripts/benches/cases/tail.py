@@ -49,7 +49,6 @@ MARGIN_S: Final = 3.0
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds."""
     with Lab.up(reference(name=f"bench-tail-{os.getpid()}")) as lab:
         multipath = has_mptcp(lab)
         for number in range(count):
@@ -95,5 +94,4 @@ def measure_tcp(lab: Lab, *, seconds: float, mptcp: bool) -> dict[str, float]:
 
 
 def _sent_bytes(lab: Lab) -> int:
-    """Return what the fabric has sent so far."""
     return sum(Reading.take(lab).sent_bytes.values())

@@ -93,7 +93,6 @@ def topology(name: str, *, spread: bool, loss: bool) -> Topology:
 
 
 def rounds(count: int, _seconds: float) -> Iterator[Round]:
-    """Make `count` rounds."""
     for number in range(count):
         found: dict[str, dict[str, float]] = {backend: {} for backend in BACKENDS}
         turn = BACKENDS if number % 2 == 0 else BACKENDS[::-1]
@@ -129,7 +128,6 @@ def hosts_of(lab: Lab, *, world: int) -> list[str]:
 
 
 def command(backend: str, mode: str, work: Sequence[tuple[int, int]]) -> list[str]:
-    """Return a rank's command."""
     sizes = [f"{size_bytes}:{count}" for size_bytes, count in work]
     return [sys.executable, "-m", "scripts.harness.torch_rank", backend, mode, *sizes]
 
@@ -164,8 +162,6 @@ def figures(
 
 
 def ratios(ours: Figures, gloo: Figures) -> dict[str, float]:
-    """Return gloo's times over ours."""
-
     def over_gloo(fabric: str, world: int, name: str) -> float:
         key = f"{fabric}_{world}ranks_{name}_ms"
         return gloo[key] / ours[key]

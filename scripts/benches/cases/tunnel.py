@@ -91,7 +91,6 @@ Found = dict[str, dict[str, float]]
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds."""
     for number in range(1, count + 1):
         found: Found = {}
         name = f"bench-tunnel-{os.getpid()}"
@@ -106,7 +105,6 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
 
 
 def ratios(ours: Figures, others: Mapping[str, Figures]) -> dict[str, float]:
-    """Return what is wanted, from the figures of all that there are."""
     tcp = others["tcp"]
     found = over(ours, tcp, OVER_TCP)
     if "gbps" in ours:
@@ -117,7 +115,6 @@ def ratios(ours: Figures, others: Mapping[str, Figures]) -> dict[str, float]:
 
 
 def bare(ends: TwoHosts, found: Found, *, seconds: float) -> None:
-    """Measure over the veth pair."""
     found["tcp"] = {"ping_ms": ends.ping_ms(count=PINGS)} | _flow(ends, seconds=seconds)
     with srd_tunnel(ends) as inner:
         found[OURS] = {"ping_ms": inner.ping_ms(count=PINGS)} | _carried_flow(inner, seconds=seconds)
@@ -149,7 +146,6 @@ def _carried_flow(inner: TwoHosts, *, seconds: float) -> dict[str, float]:
 
 
 def connections(ends: TwoHosts) -> dict[str, float]:
-    """Have many connections at once."""
     served, exchanged = run_both(
         ends,
         server=worker(WORKER, "connections_receive", host=ends.receiver),
@@ -176,7 +172,6 @@ def four_paths(ends: TwoHosts, found: Found, *, seconds: float) -> None:
 
 
 def one_flow(ends: TwoHosts, sockets: Sockets, *, seconds: float) -> dict[str, float]:
-    """Measure a stream without loss and with it."""
     found = {}
     for name, percent in (("one_flow_mbps", 0.0), ("one_flow_loss_mbps", LOSS_PERCENT)):
         with loss(ends.lab, percent), stream(ends, sockets, seconds=OMIT_S + seconds) as ended:
@@ -199,7 +194,6 @@ def stall(ends: TwoHosts, sockets: Sockets) -> dict[str, float]:
 
 
 def _await_bytes(lab: Lab) -> None:
-    """Wait until a stream has begun."""
     before = sum(uplink_bytes(lab).values())
     wait_until(
         lambda: sum(uplink_bytes(lab).values()) - before >= STREAM_BYTES,

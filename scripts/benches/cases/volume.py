@@ -66,7 +66,6 @@ _MODULE: Final = "scripts.benches.volume.tcp"
 
 
 def rounds(request: CaseOptions) -> Iterator[Round]:
-    """Make the rounds."""
     if reason := lacks("fio"):
         raise BenchError(reason)
     for number in range(1, (request.runs or ROUNDS) + 1):
@@ -100,7 +99,6 @@ def _round(number: int, *, seconds: float, directory: Path) -> Round:
 
 @contextmanager
 def _stage(shape: Shape | None, *, directory: Path) -> Iterator[tuple[VolumeLab, Fio]]:
-    """Have a lab, three servers and a volume."""
     with ExitStack() as stack:
         lab = stack.enter_context(Lab.up(fabric(name=f"bench-volume-{os.getpid()}", shape=shape)))
         place = Path(mkdtemp(prefix="bench-volume-", dir=directory))
@@ -170,7 +168,6 @@ def _filled(volume: VolumeLab, fio: Fio, uri: str, *, seconds: float) -> FioMeas
 
 
 def _shaped(volume: VolumeLab, measure: FioMeasure) -> Figures:
-    """Measure with loss, and while a spine dies."""
     with loss(volume.lab, LOSS_PERCENT):
         found = {f"lossy_{name}": value for name, value in measure.latencies(with_bins=True).items()}
     failures: list[Failure] = []

@@ -88,7 +88,6 @@ PATHS: Final = (
 
 
 def rounds(count: int, _seconds: float) -> Iterator[Round]:
-    """Make `count` rounds."""
     for number in range(1, count + 1):
         ours: dict[str, float] = {}
         baselines: dict[str, dict[str, float]] = {}
@@ -145,7 +144,6 @@ def _arrived_bytes(lab: Lab) -> dict[str, int]:
 
 
 def beside(algorithm: str, *, seed: int) -> dict[str, float]:
-    """Run one flow of ours beside one of TCP."""
     with _lab(seed=seed) as lab:
         with _our_flow(lab, seconds=HEAD_START_S + SETTLING_S + SHARED_S + MARGIN_S) as found:
             _await_bytes(lab)
@@ -185,7 +183,6 @@ def _shares(lab: Lab, *, algorithm: str) -> tuple[float, float]:
 
 
 def _await_bytes(lab: Lab) -> None:
-    """Wait until data of ours arrives."""
     wait_until(lambda: _arrived_bytes(lab)[OUR_HOSTS[1]] >= 100_000, within_s=perf.START_S, missing="nothing arrived")
 
 

@@ -55,8 +55,6 @@ def noise() -> Bytes:
 
 @dataclass(slots=True)
 class ChaosReport:
-    """The result of a scenario."""
-
     seed: int
     violations: list[str] = field(default_factory=list)
     posted: int = 0
@@ -71,8 +69,6 @@ class ChaosReport:
 
 
 class ChaosRun:
-    """Two hosts, and the state of all messages."""
-
     def __init__(self, what: ChaosScenario) -> None:
         self.what = what
         self.report = ChaosReport(what.seed, restarts=len(what.restarts))
@@ -93,7 +89,6 @@ class ChaosRun:
         return host
 
     def run(self) -> ChaosReport:
-        """Run the scenario up to its time limit."""
         for outage in self.what.outages:
             self.fabric.fail(outage.spine, at_ns=_ns(outage.at_s), for_ns=_ns(outage.seconds))
         for restart in self.what.restarts:

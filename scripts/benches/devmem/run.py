@@ -20,8 +20,6 @@ _TIMEOUT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class DevmemTransfer:
-    """The results of both ends."""
-
     sent: dict[str, Any]
     received: dict[str, Any]
 
@@ -32,12 +30,10 @@ class DevmemTransfer:
 
     @property
     def cpu_s_per_gb(self) -> float:
-        """CPU seconds of both ends per 10^9 bytes."""
         return 1e9 * sum(float(end["cpu_seconds"]) / float(end["bytes"]) for end in (self.sent, self.received))
 
     @property
     def bytes_copied(self) -> int:
-        """Bytes copied, as counted by both ends."""
         return int(self.sent["bytes_copied"]) + int(self.received["bytes_copied"])
 
 

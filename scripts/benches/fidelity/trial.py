@@ -61,12 +61,10 @@ class Recording:
 
     @classmethod
     def load(cls, path: Path) -> Recording:
-        """Load what `save` wrote."""
         with np.load(path) as arrays:
             return replace(cls(**arrays), host_drops=int(arrays["host_drops"]))
 
     def save(self, path: Path) -> None:
-        """Save to a NumPy file."""
         np.savez(path, **asdict(self))
 
 

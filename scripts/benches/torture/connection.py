@@ -41,8 +41,6 @@ _POLL_S: Final = 0.05
 
 @dataclass(slots=True)
 class OpenRequest:
-    """An open request."""
-
     number: int
     posted_s: float
     """Running time of this process at the posting."""
@@ -144,7 +142,6 @@ class TorturePeer:
             replies.result()
 
     async def _receive_replies(self) -> None:
-        """Receive and check the replies."""
         try:
             while True:
                 with await self._peer.recv() as message:
@@ -348,7 +345,6 @@ class TorturePeer:
         )
 
     def _post_giant(self, region: Region) -> None:
-        """Post the write of `giant_bytes`."""
         length, number = self._plan.giant_bytes, self._number()
         key, at, _size = self._receiver["keys"][f"{self._sender.worker}.{self._sender.incarnation}"][0]
         self._used[0] = length

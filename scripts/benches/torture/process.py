@@ -34,8 +34,6 @@ ERROR_OUTPUT: Final = (
 
 
 class UsageSample(NamedTuple):
-    """What a worker uses at a time (wall clock)."""
-
     at: float
     anonymous_bytes: int
     cpu_s: float
@@ -59,13 +57,11 @@ class TortureWorker:
 
     @property
     def name(self) -> str:
-        """Name for messages."""
         who = f"sender {self.worker}" if self.worker else "the receiver"
         return f"{who} (incarnation {self.incarnation})"
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
         return self.process.status is None
 
     @property
@@ -102,7 +98,6 @@ class TortureWorker:
             self.signal(signal.SIGKILL)
 
     def sample(self) -> None:
-        """Sample what it uses."""
         if self.pid is not None and self.running:
             with suppress(OSError):
                 self.samples.append(UsageSample(time.time(), anonymous_bytes(self.pid), processor_s(self.pid)))

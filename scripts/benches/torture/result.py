@@ -9,8 +9,6 @@ from scripts.benches.torture.plans import TortureScenario
 
 @dataclass(slots=True)
 class TortureResult:
-    """The faults that were found, and the amount of traffic."""
-
     scenario: TortureScenario
     wrong: list[str] = field(default_factory=list)
     """Wrong bytes."""

@@ -46,8 +46,6 @@ class _MemoryLimitError(Exception):
 
 
 class TortureRun:
-    """The controller of a scenario."""
-
     def __init__(
         self, scenario: TortureScenario, directory: Path, net: Network, *, group: ProcessGroup, sabotage: str
     ) -> None:
@@ -278,7 +276,6 @@ class TortureRun:
         reconciler.reconcile()
 
     def _check_leaks(self, process: TortureWorker) -> None:
-        """Compare a worker's memory and descriptors with their limits."""
         result = self.result
         grown = process.grown_bytes
         if grown > PEAK_BYTES:

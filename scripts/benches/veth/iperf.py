@@ -34,8 +34,6 @@ _TCP_LISTEN: Final = "0A"  # include/net/tcp_states.h
 
 @dataclass(frozen=True, slots=True)
 class IperfFlow:
-    """One flow's figures."""
-
     gbps: float
     """Payload that the receiver has read."""
     cpu_s_per_gb: float
@@ -43,7 +41,6 @@ class IperfFlow:
 
     @classmethod
     def of(cls, report: dict[str, Any]) -> IperfFlow:
-        """Read a report."""
         received, load = report["end"]["sum_received"], report["end"]["cpu_utilization_percent"]
         cpu_s = (load["host_total"] + load["remote_total"]) / 100 * received["seconds"]
         return cls(received["bits_per_second"] / 1e9, cpu_s / (received["bytes"] / 1e9))

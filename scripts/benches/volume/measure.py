@@ -23,7 +23,6 @@ _WRONG_ERRNO: Final = 84
 
 
 def fraction_name(bound_us: int) -> str:
-    """Return the name of a bin's figure."""
     return f"read_within_{bound_us}_us_fraction"
 
 
