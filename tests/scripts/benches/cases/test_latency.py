@@ -24,12 +24,6 @@ def test_figures__of_whole_round_trips() -> None:
     assert latency.figures(row, prefix="x_") == {"x_p50_1mib_us": 2.0, "x_p99_1mib_us": 4.0, "x_p999_1mib_us": 6.0}
 
 
-def test_name_of__as_in_the_figures() -> None:
-    assert [name_of(size) for size in (1, 64, 1000, 1 << 10, 64 << 10, 1 << 20, 16 << 20)] == [
-        "1b", "64b", "1000b", "1kib", "64kib", "1mib", "16mib",
-    ]  # fmt: skip
-
-
 def test_worst_ratio__of_the_worst_size() -> None:
     tcp = {f"p50_{name_of(size)}_us": 10.0 for size in sizes.SIZES}
     assert sizes.worst_ratio(tcp | {"p50_64kib_us": 15.0}, tcp) == 1.5
