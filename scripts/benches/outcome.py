@@ -6,16 +6,17 @@ The format is the same for every case and backend: see `CaseOutcome.to_dict`. Ke
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from scripts.harness.environment import environment
 from srd.sim.experiments.requirement import Requirement, requirement
 
 Figures = Mapping[str, float]
+Contestant = TypeVar("Contestant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,11 @@ def wanted(*bounds: str) -> tuple[Wanted, ...]:
 def over(ours: Figures, theirs: Figures, ratios: Mapping[str, str]) -> dict[str, float]:
     """Return each ratio of a figure, ours over theirs, that both have; `ratios`: by name, the figure."""
     return {name: ours[key] / theirs[key] for name, key in ratios.items() if key in ours and key in theirs}
+
+
+def in_turn(contestants: Sequence[Contestant], *, number: int) -> Sequence[Contestant]:
+    """Return in which order contestants are measured in a round, the first of which is 1: who is first changes."""
+    return contestants if number % 2 else contestants[::-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,26 +28,25 @@ WANTED: Final = (
 )
 NEEDS: Final = (Need("iperf3", ("tcp_ratio_*", "cpu_per_gb_ratio_*")),)
 SECONDS: Final = 2.0
-LINKS: Final = ((9000, True), (1500, True), (9000, False), (1500, False))
+LINKS: Final = {
+    "mtu9000": (9000, True),
+    "mtu1500": (1500, True),
+    "mtu9000_nogso": (9000, False),
+    "mtu1500_nogso": (1500, False),
+}
+"""MTU, and whether segments are offloaded."""
 OURS: Final = "ours"
 
 
-def rounds(count: int, seconds: float) -> Iterator[Round]:
-    for number in range(count):
-        yield _round(number + 1, seconds)
-
-
-def _round(number: int, seconds: float) -> Round:
+def measure(number: int, seconds: float) -> Round:
     found: dict[str, dict[str, float]] = {}
-    for mtu, offload in LINKS:
-        link = f"mtu{mtu}" if offload else f"mtu{mtu}_nogso"
+    for link, (mtu, offload) in LINKS.items():
         with veth_pair(mtu=mtu, offload=offload) as two:
             for name, flow in _flows(two, seconds=seconds):
-                figures = {f"{link}_gbps": flow.gbps, f"{link}_cpu_s_per_gb": flow.cpu_s_per_gb}
-                found.setdefault(name, {}).update(figures)
+                found.setdefault(name, {}).update(flow.named(f"{link}_{{}}"))
     ours = found.pop(OURS)
-    for mtu, offload in LINKS:
-        ours |= ratios(ours, found, link=f"mtu{mtu}" if offload else f"mtu{mtu}_nogso")
+    for link in LINKS:
+        ours |= ratios(ours, found, link=link)
     return Round(number, ours, found)
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -22,7 +21,7 @@ from netns.children import Output
 from netns.lab.lab import Lab
 from netns.launcher import Launcher
 from netns.topology.model import reference
-from scripts.benches.outcome import Round, Wanted
+from scripts.benches.outcome import Round, Wanted, in_turn
 from scripts.harness.congestion import set_algorithm
 from scripts.harness.needs import EVERYTHING, Need, lacks_library
 from srd.compare.fabric import conditioned
@@ -41,18 +40,17 @@ MEGABYTES: Final = 256
 LIMIT_S: Final = 300.0
 
 
-def rounds(count: int, _seconds: float) -> Iterator[Round]:
+def measure(number: int, _seconds: float) -> Round:
     topology = conditioned(reference(), Condition({"loss": "1%"}), name=f"bench-dask-{os.getpid()}", seed=1)
-    for number in range(count):
-        found: dict[str, dict[str, float]] = {}
-        for protocol in PROTOCOLS if number % 2 == 0 else PROTOCOLS[::-1]:
-            with Lab.up(topology) as lab:
-                set_algorithm(lab, lab.topology.hosts, name=CUBIC)
-                found[protocol] = cluster_s(lab, protocol)
-        ours, tcp = found["srd"], found["tcp"]
-        ratios = {f"{task}_over_tcp_ratio": tcp[f"{task}_s"] / ours[f"{task}_s"] for task in TASKS}
-        both = sum(tcp[f"{task}_s"] for task in TASKS) / sum(ours[f"{task}_s"] for task in TASKS)
-        yield Round(number + 1, ours | ratios | {"lossy_over_tcp_ratio": both}, {"tcp": tcp})
+    found: dict[str, dict[str, float]] = {}
+    for protocol in in_turn(PROTOCOLS, number=number):
+        with Lab.up(topology) as lab:
+            set_algorithm(lab, lab.topology.hosts, name=CUBIC)
+            found[protocol] = cluster_s(lab, protocol)
+    ours, tcp = found["srd"], found["tcp"]
+    ratios = {f"{task}_over_tcp_ratio": tcp[f"{task}_s"] / ours[f"{task}_s"] for task in TASKS}
+    both = sum(tcp[f"{task}_s"] for task in TASKS) / sum(ours[f"{task}_s"] for task in TASKS)
+    return Round(number, ours | ratios | {"lossy_over_tcp_ratio": both}, {"tcp": tcp})
 
 
 def cluster_s(lab: Lab, protocol: str) -> dict[str, float]:

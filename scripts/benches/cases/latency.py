@@ -14,7 +14,7 @@ ping-pong over the same flow before the ping-pong begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from scripts.benches.outcome import Round, Wanted, over
@@ -58,20 +58,18 @@ MARGIN_S: Final = 3.0
 """Additional time of iperf3, so that it begins before the measurement and ends after it."""
 
 
-def rounds(count: int, seconds: float) -> Iterator[Round]:
-    with veth_pair(mtu=9000, offload=True) as pair:
+def measure(number: int, seconds: float) -> Round:
+    with veth_pair(mtu=9000, offload=True) as pair, no_drops(pair.namespaces, during="latency"):
         two = pair.on(own_cores())
-        for number in range(count):
-            with no_drops(two.namespaces, during="latency"):
-                ours = round_trips(two, "--plain", sizes=SIZES, seconds=seconds)
-                share_s = seconds / len(SIZES)
-                ours |= round_trips(two, *SPINNING, sizes=SMALL_SIZES, seconds=share_s, prefix="busy_poll_")
-                tcp = round_trips(two, *TCP, sizes=SIZES, seconds=seconds)
-                loaded = ours_loaded(two, seconds=seconds)
-                ours |= figures(loaded, prefix="loaded_")
-                ours |= {"loaded_bulk_gbps": loaded["bulk_gbps"], "alone_bulk_gbps": loaded["bulk_alone_gbps"]}
-                tcp |= {} if lacks("iperf3") else _loaded_tcp(two, seconds=seconds)
-            yield Round(number + 1, ours | ratios(ours, tcp), {"tcp": tcp})
+        ours = round_trips(two, "--plain", sizes=SIZES, seconds=seconds)
+        share_s = seconds / len(SIZES)
+        ours |= round_trips(two, *SPINNING, sizes=SMALL_SIZES, seconds=share_s, prefix="busy_poll_")
+        tcp = round_trips(two, *TCP, sizes=SIZES, seconds=seconds)
+        loaded = ours_loaded(two, seconds=seconds)
+        ours |= figures(loaded, prefix="loaded_")
+        ours |= {"loaded_bulk_gbps": loaded["bulk_gbps"], "alone_bulk_gbps": loaded["bulk_alone_gbps"]}
+        tcp |= {} if lacks("iperf3") else _loaded_tcp(two, seconds=seconds)
+    return Round(number, ours | ratios(ours, tcp), {"tcp": tcp})
 
 
 def ratios(ours: dict[str, float], tcp: dict[str, float]) -> dict[str, float]:

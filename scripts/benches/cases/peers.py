@@ -8,7 +8,6 @@ so that only the number of peers differs. `cost_ratio_10000`: 10,000 peers over 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from scripts.benches.outcome import Round, Wanted
@@ -31,15 +30,13 @@ BOUND_S: Final = 120.0
 """Timeout of a run: handshakes are slow while memory allocations are traced."""
 
 
-def rounds(count: int, _seconds: float) -> Iterator[Round]:
-    with veth_pair(mtu=9000, offload=True) as two:
-        for number in range(count):
-            with no_drops(two.namespaces, during="peers"):
-                figures = {"bytes_per_peer": bytes_per_peer(two, COUNTS[-1])}
-                for peers in COUNTS:
-                    figures[f"cost_{peers}_us"] = _measure(two, peers)["cost_us"]
-            figures["cost_ratio_10000"] = figures["cost_10000_us"] / figures["cost_1_us"]
-            yield Round(number + 1, figures)
+def measure(number: int, _seconds: float) -> Round:
+    with veth_pair(mtu=9000, offload=True) as two, no_drops(two.namespaces, during="peers"):
+        figures = {"bytes_per_peer": bytes_per_peer(two, COUNTS[-1])}
+        for peers in COUNTS:
+            figures[f"cost_{peers}_us"] = _measure(two, peers)["cost_us"]
+    figures["cost_ratio_10000"] = figures["cost_10000_us"] / figures["cost_1_us"]
+    return Round(number, figures)
 
 
 def bytes_per_peer(pair: Pair, peers: int) -> float:

@@ -30,7 +30,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -45,7 +45,7 @@ from netns.launcher import Launcher
 from netns.topology.file import read_topology
 from netns.topology.model import Topology, leaf_spine, reference
 from scripts.benches.cases.placement_ring import placements
-from scripts.benches.outcome import Figures, Round, Wanted
+from scripts.benches.outcome import Figures, Round, Wanted, in_turn
 from scripts.harness.congestion import set_algorithm
 from scripts.harness.needs import EVERYTHING, Need, lacks_library
 from srd.compare.counters import Reading
@@ -92,33 +92,32 @@ def topology(name: str, *, spread: bool, loss: bool) -> Topology:
     return conditioned(made, Condition({"loss": "1%"}), name=name, seed=1) if loss else made
 
 
-def rounds(count: int, _seconds: float) -> Iterator[Round]:
-    for number in range(count):
-        found: dict[str, dict[str, float]] = {backend: {} for backend in BACKENDS}
-        turn = BACKENDS if number % 2 == 0 else BACKENDS[::-1]
-        for fabric, work in (("bare", BARE), ("clean", SHAPED), ("lossy", SHAPED)):
-            name = f"bench-torch-{os.getpid()}"
-            with Lab.up(topology(name, spread=fabric != "bare", loss=fabric == "lossy")) as lab:
-                set_algorithm(lab, lab.topology.hosts, name=CUBIC)
-                for world in WORLDS:
-                    for backend in turn:
-                        times = job_s(lab, backend, world=world, work=work)
-                        found[backend] |= figures(times, fabric=fabric, world=world, work=work)
-                if fabric == "lossy" and why_unavailable(algorithm=BBR, mptcp=False) is None:
-                    set_algorithm(lab, lab.topology.hosts, name=BBR)
-                    times = job_s(lab, "gloo", world=2, work=work)
-                    found["gloo"] |= figures(times, fabric="lossy_bbr", world=2, work=work)
-        for backend in turn:
-            with Lab.up(topology(f"bench-torch-{os.getpid()}", spread=True, loss=False)) as lab:
-                set_algorithm(lab, lab.topology.hosts, name=CUBIC)
-                found[backend] |= dead_spine(lab, backend)
-        topology_of_racks = replace(read_topology(file_named("cluster")), name=f"bench-torch-{os.getpid()}", seed=1)
-        with Lab.up(topology_of_racks, backend="relay") as lab:
+def measure(number: int, _seconds: float) -> Round:
+    found: dict[str, dict[str, float]] = {backend: {} for backend in BACKENDS}
+    turn = in_turn(BACKENDS, number=number)
+    for fabric, work in (("bare", BARE), ("clean", SHAPED), ("lossy", SHAPED)):
+        name = f"bench-torch-{os.getpid()}"
+        with Lab.up(topology(name, spread=fabric != "bare", loss=fabric == "lossy")) as lab:
             set_algorithm(lab, lab.topology.hosts, name=CUBIC)
-            for backend in turn:
-                found[backend] |= ddp_steps_ms(lab, backend)
-        found["srd"]["ddp_bad_over_placed_ratio"] = found["srd"]["ddp_bad_step_ms"] / found["srd"]["ddp_placed_step_ms"]
-        yield Round(number + 1, found["srd"] | ratios(found["srd"], found["gloo"]), {"gloo": found["gloo"]})
+            for world in WORLDS:
+                for backend in turn:
+                    times = job_s(lab, backend, world=world, work=work)
+                    found[backend] |= figures(times, fabric=fabric, world=world, work=work)
+            if fabric == "lossy" and why_unavailable(algorithm=BBR, mptcp=False) is None:
+                set_algorithm(lab, lab.topology.hosts, name=BBR)
+                times = job_s(lab, "gloo", world=2, work=work)
+                found["gloo"] |= figures(times, fabric="lossy_bbr", world=2, work=work)
+    for backend in turn:
+        with Lab.up(topology(f"bench-torch-{os.getpid()}", spread=True, loss=False)) as lab:
+            set_algorithm(lab, lab.topology.hosts, name=CUBIC)
+            found[backend] |= dead_spine(lab, backend)
+    topology_of_racks = replace(read_topology(file_named("cluster")), name=f"bench-torch-{os.getpid()}", seed=1)
+    with Lab.up(topology_of_racks, backend="relay") as lab:
+        set_algorithm(lab, lab.topology.hosts, name=CUBIC)
+        for backend in turn:
+            found[backend] |= ddp_steps_ms(lab, backend)
+    found["srd"]["ddp_bad_over_placed_ratio"] = found["srd"]["ddp_bad_step_ms"] / found["srd"]["ddp_placed_step_ms"]
+    return Round(number, found["srd"] | ratios(found["srd"], found["gloo"]), {"gloo": found["gloo"]})
 
 
 def hosts_of(lab: Lab, *, world: int) -> list[str]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final
@@ -90,18 +90,16 @@ Found = dict[str, dict[str, float]]
 """Contestant -> its figures."""
 
 
-def rounds(count: int, seconds: float) -> Iterator[Round]:
-    for number in range(1, count + 1):
-        found: Found = {}
-        name = f"bench-tunnel-{os.getpid()}"
-        with no_drops((), during="tunnel"), veth_pair(mtu=MTU, offload=True, name=name) as pair:
-            bare(pair, found, seconds=seconds)
-        with Lab.up(reference(name=name)) as lab:
-            four_paths(TwoHosts.of_lab(lab, SENDER, RECEIVER), found, seconds=seconds)
-            _require_relay(lab)
-            relay = int(lab.backend == "relay")
-        ours = found.pop(OURS)
-        yield Round(number, ratios(ours, found) | ours | {"relay": relay}, found)
+def measure(number: int, seconds: float) -> Round:
+    found: Found = {}
+    name = f"bench-tunnel-{os.getpid()}"
+    with no_drops((), during="tunnel"), veth_pair(mtu=MTU, offload=True, name=name) as pair:
+        bare(pair, found, seconds=seconds)
+    with Lab.up(reference(name=name)) as lab:
+        four_paths(TwoHosts.of_lab(lab, SENDER, RECEIVER), found, seconds=seconds)
+        _require_relay(lab)
+    ours = found.pop(OURS)
+    return Round(number, ratios(ours, found) | ours | {"relay": int(lab.backend == "relay")}, found)
 
 
 def ratios(ours: Figures, others: Mapping[str, Figures]) -> dict[str, float]:
@@ -130,8 +128,7 @@ def bare(ends: TwoHosts, found: Found, *, seconds: float) -> None:
 def _flow(ends: TwoHosts, *, seconds: float) -> dict[str, float]:
     if lacks("iperf3"):
         return {}
-    flow = iperf.run(ends, algorithm=CUBIC, seconds=seconds)
-    return {"gbps": flow.gbps, "cpu_s_per_gb": flow.cpu_s_per_gb}
+    return iperf.run(ends, algorithm=CUBIC, seconds=seconds).named("{}")
 
 
 def _carried_flow(inner: TwoHosts, *, seconds: float) -> dict[str, float]:

@@ -87,23 +87,22 @@ PATHS: Final = (
 )
 
 
-def rounds(count: int, _seconds: float) -> Iterator[Round]:
-    for number in range(1, count + 1):
-        ours: dict[str, float] = {}
-        baselines: dict[str, dict[str, float]] = {}
-        if not lacks("iperf3"):
-            for algorithm in iperf.ALGORITHMS:
-                ours |= beside(algorithm, seed=number)
-            baselines = {CUBIC: {"own_share_bbr": cubic_beside_bbr(seed=number)}, BBR: {}}
-        ours |= {} if lacks("ping") else queue(seed=number)
-        for path in PATHS:
-            rate_bps, seconds = our_transfer(path, seed=number)
-            ours[path.figure] = rate_bps / (path.rate_bps * PAYLOAD_FRACTION)
-            for algorithm, figures in baselines.items():
-                rate_bps = tcp_bps(path, algorithm=algorithm, seconds=seconds, seed=number)
-                figures[path.figure] = rate_bps / (path.rate_bps * TCP_FRACTION)
-        ours["satellite_ok"] = int(ours["satellite_fraction"] >= 0.7)
-        yield Round(number, ours, baselines)
+def measure(number: int, _seconds: float) -> Round:
+    ours: dict[str, float] = {}
+    baselines: dict[str, dict[str, float]] = {}
+    if not lacks("iperf3"):
+        for algorithm in iperf.ALGORITHMS:
+            ours |= beside(algorithm, seed=number)
+        baselines = {CUBIC: {"own_share_bbr": cubic_beside_bbr(seed=number)}, BBR: {}}
+    ours |= {} if lacks("ping") else queue(seed=number)
+    for path in PATHS:
+        rate_bps, seconds = our_transfer(path, seed=number)
+        ours[path.figure] = rate_bps / (path.rate_bps * PAYLOAD_FRACTION)
+        for algorithm, figures in baselines.items():
+            rate_bps = tcp_bps(path, algorithm=algorithm, seconds=seconds, seed=number)
+            figures[path.figure] = rate_bps / (path.rate_bps * TCP_FRACTION)
+    ours["satellite_ok"] = int(ours["satellite_fraction"] >= 0.7)
+    return Round(number, ours, baselines)
 
 
 @contextmanager

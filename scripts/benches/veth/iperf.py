@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,6 +44,10 @@ class IperfFlow:
         received, load = report["end"]["sum_received"], report["end"]["cpu_utilization_percent"]
         cpu_s = (load["host_total"] + load["remote_total"]) / 100 * received["seconds"]
         return cls(received["bits_per_second"] / 1e9, cpu_s / (received["bytes"] / 1e9))
+
+    def named(self, pattern: str) -> dict[str, float]:
+        """Return the figures by name; `pattern`: of which {} stands for `gbps` and `cpu_s_per_gb`."""
+        return {pattern.format(name): value for name, value in asdict(self).items()}
 
 
 def ours(pair: TwoHosts, *, seconds: float, plain: bool) -> IperfFlow:

@@ -205,8 +205,8 @@ class Hosts:
     NEEDS: tuple[Need, ...] = ()
     SECONDS = 1.0
 
-    def rounds(self, count: int, _seconds: float, /) -> Iterator[Round]:
-        return iter([Round(1, {})] * count)
+    def measure(self, number: int, _seconds: float, /) -> Round:
+        return Round(number, {})
 
 
 @pytest.mark.parametrize("request_", [CaseOptions(), CaseOptions(seed=7), CaseOptions(runs=2)], ids=str)
