@@ -19,6 +19,7 @@ from nitro_emu.card.control import ask
 from nitro_emu.errors import NitroError
 from nitro_emu.peers.vf_config import DEFAULT_PORT
 from scripts.harness.client_server import Event, python, run_both
+from scripts.harness.drops import require_none
 from scripts.harness.efa_perf import CardDevice, commands
 from scripts.harness.errors import BenchError
 from scripts.harness.perf import START_S
@@ -82,8 +83,7 @@ class TwoCards:
 
     def require_no_drops(self) -> None:
         """Raise BenchError if a datagram was dropped at a card's sockets: such a run measures the host's buffers."""
-        if dropped := sum(card.counters()["rx_drops"] for card in (self.a, self.b)):
-            raise BenchError(f"the hosts dropped {dropped} datagrams of the cards (full socket buffers): void")
+        require_none(sum(card.counters()["rx_drops"] for card in (self.a, self.b)))
 
 
 def measured(cards: TwoCards, sweep: Sweep, *, events: bool = False) -> Event:

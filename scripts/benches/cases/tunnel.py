@@ -36,7 +36,7 @@ from scripts.benches.tunnel.fabric import dead, loss, uplink_bytes
 from scripts.benches.tunnel.streams import OMIT_S, WORKER, Sockets, stream
 from scripts.benches.veth import iperf
 from scripts.harness.client_server import run_both
-from scripts.harness.drops import no_drops
+from scripts.harness.drops import no_drops, require_no_relay_drops
 from scripts.harness.errors import BenchError
 from scripts.harness.needs import EVERYTHING, Need, lacks
 from scripts.harness.perf import START_S
@@ -97,7 +97,7 @@ def measure(number: int, seconds: float) -> Round:
         bare(pair, found, seconds=seconds)
     with Lab.up(reference(name=name)) as lab:
         four_paths(TwoHosts.of_lab(lab, SENDER, RECEIVER), found, seconds=seconds)
-        _require_relay(lab)
+        require_no_relay_drops(lab)
     ours = found.pop(OURS)
     return Round(number, ratios(ours, found) | ours | {"relay": int(lab.backend == "relay")}, found)
 
@@ -214,10 +214,3 @@ def beside_bulk(ends: TwoHosts, bulk: Sequence[TwoHosts]) -> dict[str, float]:
         if seconds > BULK_S - OMIT_S:
             raise BenchError(f"redis took {seconds:.0f} s, longer than the bulk flows beside it")
     return found | {"bulk_mbps": 8e-6 * sent_bytes / seconds}
-
-
-def _require_relay(lab: Lab) -> None:
-    """Raise BenchError if the relay lost packets that the fabric would not have lost."""
-    status = lab.relay_status()
-    if status is not None and status["tap_drops"]:
-        raise BenchError(f"the relay was overloaded and lost {status['tap_drops']} packets, so the run is void")

@@ -123,7 +123,7 @@ async def srd_receive(host: str, *, gather: bool, guard: bool) -> None:
                 **figures.to_dict(),
                 bytes_copied=endpoint.bytes_copied,
                 linear_bytes=endpoint.linear_bytes,
-                dropped_packets=endpoint.dropped_packets,
+                dropped=endpoint.dropped_packets,
             )
 
 

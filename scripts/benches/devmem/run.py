@@ -45,8 +45,6 @@ def transfer(method: str, two: TwoHosts, *, seconds: float) -> DevmemTransfer:
         client=lambda host, port: worker(HOST, "send", method=method, host=host, port=port, seconds=seconds),
         bound_s=_TIMEOUT_S + seconds,
     )
-    if dropped := received.get("dropped_packets"):
-        raise BenchError(f"{method}: this host dropped {dropped} packets; it is too busy to measure on")
     if received["messages"] < WARM or received["messages"] != sent["messages"]:
         raise BenchError(f"{method}: {sent['messages']} messages were sent, {received['messages']} received")
     return DevmemTransfer(sent, received)

@@ -190,7 +190,7 @@ def _modelled(shape: Shape, recording: Recording, *, length_bytes: int) -> Recor
         netem.enqueue(now_ns, packet=number, length_bytes=length_bytes)
     drain(2**63)
     at_ns, number_of = (np.array(column, dtype=np.int64) for column in zip(*left, strict=True))
-    return Recording(recording.entered_at_ns, at_ns, number_of, np.full(len(left), INTACT), 0)
+    return Recording(recording.entered_at_ns, at_ns, number_of, np.full(len(left), INTACT))
 
 
 class _Sized(Opaque):

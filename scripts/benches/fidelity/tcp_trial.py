@@ -16,7 +16,7 @@ from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from scripts.benches.fabrics import one_switch
 from scripts.benches.veth import iperf
-from scripts.harness.errors import BenchError
+from scripts.harness.drops import require_no_relay_drops
 from scripts.harness.two_hosts import TwoHosts
 from srd.perf.tcp_socket import CUBIC
 
@@ -37,7 +37,5 @@ def run_settings(*, name: str, fabric: Wanted, seconds: int, settings: Mapping[s
     """Emit the goodput with each shape, in Mbit/s."""
     with Lab.up(one_switch(name=name, mtu=MTU, to_h1=Shape()), backend=fabric) as lab:
         found = {each: carried_mbps(lab, Shape.from_dict(fields), seconds=seconds) for each, fields in settings.items()}
-        status = lab.relay_status()
-        if status is not None and status["tap_drops"]:
-            raise BenchError(f"the relay lost {status['tap_drops']} packets; the host is too busy")
+        require_no_relay_drops(lab)
     emit("carried", mbps=found)
