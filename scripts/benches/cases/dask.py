@@ -11,19 +11,17 @@ times.
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from functools import partial
 from typing import Final
 
-from netns.children import Output
 from netns.lab.lab import Lab
-from netns.launcher import Launcher
 from netns.topology.model import reference
 from scripts.benches.outcome import Round, Wanted, in_turn
+from scripts.harness.client_server import Event
 from scripts.harness.congestion import set_algorithm
 from scripts.harness.needs import EVERYTHING, Need, lacks_library
+from scripts.harness.ranks import heard, ranks
 from srd.compare.fabric import conditioned
 from srd.compare.grid import Condition
 from srd.perf.tcp_socket import CUBIC
@@ -58,13 +56,10 @@ def cluster_s(lab: Lab, protocol: str) -> dict[str, float]:
     first, second = lab.topology.hosts[:2]
     found: dict[str, float] = {}
 
-    def on_line(rank: int, stream: Output, line: str) -> None:
-        if stream == "stdout" and rank == 0:
-            event = json.loads(line)
-            found[f"{event['event']}_s"] = event["seconds"]
+    def note(event: Event) -> None:
+        found[f"{event['event']}_s"] = event["seconds"]
 
-    command = [sys.executable, "-m", "scripts.harness.dask_rank", protocol, "--megabytes", str(MEGABYTES)]
-    environment = {"PYTHONPATH": path} if (path := os.environ.get("PYTHONPATH")) else {}
-    with Launcher.start(lab, hosts=[first, first, second], command=command, env=environment) as job:
-        job.wait(on_line=on_line, timeout_s=LIMIT_S)
+    hosts = [first, first, second]
+    with ranks(lab, hosts, "scripts.harness.dask_rank", protocol, "--megabytes", str(MEGABYTES)) as job:
+        job.wait(on_line=heard(note), timeout_s=LIMIT_S)
     return found
