@@ -26,6 +26,7 @@ from netns.programs import ending_with_us
 from netns.topology.file import read_topology
 from scripts.harness.errors import BenchError
 from scripts.harness.program import program
+from scripts.harness.waiting import wait_until
 
 TIMEOUT_S: Final = 100.0
 STEPS: Final = 60
@@ -102,13 +103,15 @@ class _Demo:
         self, what: str, condition: Callable[[dict[str, Any]], bool], server: subprocess.Popen[str]
     ) -> dict[str, Any]:
         """Wait until the records are so. Raises BenchError."""
-        give_up_at = time.monotonic() + TIMEOUT_S
-        while time.monotonic() < give_up_at and server.poll() is None:
-            found = self.jobs()
-            if condition(found):
-                return found
-            time.sleep(STEP_S)
-        raise BenchError(f"not so within {TIMEOUT_S:g} s: {what}: {json.dumps(self.jobs())}")
+        found: dict[str, Any] = {}
+
+        def is_so() -> bool:
+            _expect(server.poll() is None, "the queue runs")
+            found.update(self.jobs())
+            return condition(found)
+
+        wait_until(is_so, within_s=TIMEOUT_S, missing=f"it was not so that {what}")
+        return found
 
     def play(self) -> None:
         """Play it. Raises BenchError."""

@@ -88,7 +88,7 @@ def measure(number: int, seconds: float) -> Round:
 def _parts(two: TwoHosts, *, seconds: float, number: int) -> list[tuple[str, Callable[[], Figures]]]:
     polling, encrypted = CardOptions(busy_poll=True), CardOptions(encrypted=True)
     return [
-        (IN_PROCESS, partial(_in_process_round_trips, two, seconds=seconds)),
+        (IN_PROCESS, partial(round_trips, two, *SPINNING, sizes=SMALL_SIZES, seconds=seconds)),
         (OURS, partial(_card_round_trips, two, CardOptions(), seconds=seconds)),
         (OURS, partial(_card_round_trips, two, polling, seconds=seconds, prefix=POLLING)),
         (IN_PROCESS, partial(_in_process_bulk, two, seconds=seconds)),
@@ -110,10 +110,6 @@ def ratios(ours: Figures, in_process: Figures) -> dict[str, float]:
 
 
 # -- in process -------------------------------------------------------------------------------------------------------
-
-
-def _in_process_round_trips(two: TwoHosts, *, seconds: float) -> Figures:
-    return round_trips(two, *SPINNING, sizes=SMALL_SIZES, seconds=seconds)
 
 
 def _in_process_bulk(two: TwoHosts, *, seconds: float) -> Figures:

@@ -25,7 +25,6 @@ from typing import Any, Final
 import numpy as np
 
 from netns.backends.virtual.fabric import VirtualFabric
-from netns.netem.shape import Shape
 from scripts.benches.chaos.host import ChaosHost
 from scripts.benches.chaos.scenario import (
     BOUND_S,
@@ -172,7 +171,7 @@ class ChaosRun:
             host.end_faults()
         for link in self.fabric.links.values():
             if link.netem is not None:
-                link.netem.reshape(_without_faults(link.netem.shape))
+                link.netem.reshape(replace(link.netem.shape, loss_percent=0, jitter_us=0))
 
     # -- events -------------------------------------------------------------------------------------------------
 
@@ -257,10 +256,6 @@ def run_scenario(seed: int) -> ChaosReport:
         where = traceback.extract_tb(error.__traceback__)[-1]
         run.report.violations.append(f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})")
         return run.report
-
-
-def _without_faults(shape: Shape) -> Shape:
-    return replace(shape, loss_percent=0, jitter_us=0)
 
 
 def _ns(seconds: float) -> int:

@@ -81,7 +81,9 @@ class TorturePeer:
         self._note("connected", self.number, self._receiver["incarnation"], self._peer.batch_bytes + 56)
         replies = asyncio.ensure_future(self._receive_replies())
         await self._introduce()
-        if self._sender.giant is not None and self._identified and self._next == GIANT_MESSAGE and self._is_first():
+        first = layout.connection(self._sender.worker, incarnation=self._sender.incarnation, number=0)
+        at_giant = self._identified and self._next == GIANT_MESSAGE and self.number == first
+        if self._sender.giant is not None and at_giant:
             self._post_giant(self._sender.giant)
         finish = self._sender.orders.finish
         while self._identified and running.now_s < until_s and not self._peer.ended and not finish.is_set():
@@ -91,9 +93,6 @@ class TorturePeer:
             else:
                 await asyncio.sleep(self._rng.random() * plan.pause_s)
         await self._end(replies)
-
-    def _is_first(self) -> bool:
-        return self.number == layout.connection(self._sender.worker, incarnation=self._sender.incarnation, number=0)
 
     async def _introduce(self) -> None:
         """Send a first message, from which the receiver identifies the connection."""

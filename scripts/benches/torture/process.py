@@ -145,15 +145,11 @@ def start(
     module = "scripts.benches.torture.worker"
     argv = [sys.executable, "-W", "error", "-m", module, str(directory), str(worker), str(incarnation)]
     if plan.clock_wraps_after_s is not None:
-        offset = math.ceil(_until_wrap_s(time.monotonic()) - plan.clock_wraps_after_s)
+        offset = math.ceil(_WRAP_S - time.monotonic() % _WRAP_S - plan.clock_wraps_after_s)
         argv = ["unshare", "--time", "--monotonic", str(offset), "--fork", "--kill-child", *argv]
     env = environment(directory, compiled=plan.compiled)
     process = group.start(f"worker {worker}", command(argv), env=env)
     return TortureWorker(group, process, directory, worker, incarnation=incarnation)
-
-
-def _until_wrap_s(now: float) -> float:
-    return _WRAP_S - now % _WRAP_S
 
 
 def environment(directory: Path, *, compiled: bool) -> dict[str, str]:
