@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 from scripts.harness.errors import BenchError
@@ -66,10 +65,11 @@ class FioJob:
         self._report = report
         self._bound_s = bound_s
 
-    @property
-    def is_running(self) -> bool:
+    def require_running(self) -> None:
+        """Raise BenchError if it has ended, since it is to be disturbed."""
         self._group.turn(until=0.0)
-        return self._process.status is None
+        if self._process.status is not None:
+            raise BenchError("fio ended before all faults had happened")
 
     def ended(self) -> FioResult:
         """Return what came of it, also if requests failed. Raises BenchError if there is no report."""
@@ -82,19 +82,19 @@ class FioJob:
 
 
 class Fio:
-    """Starts jobs; a directory of theirs lasts as long as it."""
+    """Starts jobs, whose files are in a directory."""
 
-    def __init__(self, group: ProcessGroup) -> None:
+    def __init__(self, group: ProcessGroup, directory: Path) -> None:
         self._group = group
-        self._directory = TemporaryDirectory(prefix="volume-fio-")
+        self._directory = directory
         self._count = 0
 
     def start(self, uri: str, *options: str, before: Sequence[str] = (), bound_s: float = BOUND_S) -> FioJob:
         """Start a job; `before`: what precedes the command."""
         self._count += 1
-        report = Path(self._directory.name, f"{self._count}.json")
+        report = self._directory / f"{self._count}.json"
         argv = ["fio", "--name=job", "--ioengine=nbd", f"--uri={uri}", "--output-format=json+", f"--output={report}"]
-        argv += [f"--aux-path={self._directory.name}", "--percentile_list=50:99:99.9"]
+        argv += [f"--aux-path={self._directory}", "--percentile_list=50:99:99.9"]
         argv += ["--lat_percentiles=1", "--clat_percentiles=0", *options]
         return FioJob(self._group, self._group.start("fio", [*before, *argv]), report, bound_s=bound_s)
 
@@ -104,6 +104,3 @@ class Fio:
         if result.error:
             raise BenchError(f"fio {' '.join(options)}: failed with errno {result.error}")
         return result
-
-    def close(self) -> None:
-        self._directory.cleanup()

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from netns.lab.lab import Lab
@@ -20,6 +21,7 @@ from netns.programs import ending_with_us
 from netns.topology.model import Topology, leaf_spine
 from nitro_emu.ebs.replicas import COMPLETE
 from scripts.harness.errors import BenchError
+from scripts.harness.fio import Fio
 from scripts.harness.process import Process, ProcessGroup
 from scripts.harness.waiting import wait_until
 from srd.secure.keys import create, create_psk
@@ -47,6 +49,7 @@ class VolumeLab:
     """By host."""
     security: Sequence[str]
     """Options of all commands that reach servers."""
+    fio: Fio
 
     @property
     def client(self) -> str:
@@ -131,15 +134,27 @@ class VolumeLab:
 
 
 @contextmanager
-def volume_lab(lab: Lab, group: ProcessGroup, directory: Path, *, encrypted: bool = True) -> Iterator[VolumeLab]:
-    """Start a server at each host but the first; their disks are in `directory`. Raises BenchError.
+def volume_lab(
+    name: str, *, shape: Shape | None, size_bytes: int, below: Path | None = None, encrypted: bool = True
+) -> Iterator[VolumeLab]:
+    """Have a lab with a server at each host but the first, and a volume. Raises BenchError.
 
-    `encrypted`: on the way; what servers get is encrypted in any case.
+    Their disks are in a directory `below`, and removed. `encrypted`: on the way; what servers get is encrypted in any
+    case.
     """
-    psk = directory / "psk"
-    made = VolumeLab(lab, group, directory, {}, ("--psk-file", str(psk)) if encrypted else ("--plain",))
-    create_psk(psk)
-    create(directory / "card.key")
-    for host in lab.topology.hosts[1:]:
-        made.start_server(host)
-    yield made
+    with (
+        Lab.up(fabric(name=name, shape=shape)) as lab,
+        TemporaryDirectory(prefix="volume-", dir=below, ignore_cleanup_errors=True) as place,
+        ProcessGroup() as group,
+    ):
+        directory = Path(place)
+        psk, files = directory / "psk", directory / "fio"
+        files.mkdir()
+        create_psk(psk)
+        create(directory / "card.key")
+        security = ("--psk-file", str(psk)) if encrypted else ("--plain",)
+        made = VolumeLab(lab, group, directory, {}, security, Fio(group, files))
+        for host in lab.topology.hosts[1:]:
+            made.start_server(host)
+        made.create(size_bytes=size_bytes)
+        yield made
