@@ -55,7 +55,6 @@ more just above the numbers at which a dictionary of all peers grows: by 1.5 % w
 
 
 def measure() -> dict[str, float]:
-    """Return the figures of this build. Raises BenchError."""
     rounds = [each for _ in range(PAIRS) for each in path.messages(ROUNDS, SECONDS, workloads=["64b"])]
     ratios = {name: median(each.ours[name] for each in rounds) for name in GROWTH if name in rounds[0].ours}
     return {**ratios, "bytes_per_peer": peers.bytes_per_peer(Here(), PEERS)}

@@ -89,7 +89,6 @@ class _Demo:
         self._leaf_of = {node.name: node.labels[level_named("3")] for node in nodes_of(lab.topology)}
 
     def queue(self, *words: str) -> str:
-        """Run `srd-lab queue` and return what it prints. Raises BenchError."""
         command = [sys.executable, "-m", "netns", "queue", *words]
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -102,7 +101,6 @@ class _Demo:
     def until(
         self, what: str, condition: Callable[[dict[str, Any]], bool], server: subprocess.Popen[str]
     ) -> dict[str, Any]:
-        """Wait until the records are so. Raises BenchError."""
         found: dict[str, Any] = {}
 
         def is_so() -> bool:
@@ -114,7 +112,6 @@ class _Demo:
         return found
 
     def play(self) -> None:
-        """Play it. Raises BenchError."""
         command = ["-m", "netns", "queue", "run", str(self._directory / "cluster.yaml"), "--lab", self._lab.name]
         server = subprocess.Popen(
             ending_with_us([sys.executable, *command]), env=self._environment, stdout=None, text=True

@@ -85,7 +85,6 @@ class CaseOutcome:
 
     @property
     def unmeasured(self) -> dict[Wanted, str]:
-        """The requirements that were not measured, with the reasons."""
         why = [(reason, pattern) for reason, figures in self.missing.items() for pattern in figures]
         found = {each: [reason for reason, pattern in why if fnmatchcase(each.figure, pattern)] for each in self.wanted}
         return {each: "; ".join(reasons) for each, reasons in found.items() if reasons}

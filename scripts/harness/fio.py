@@ -45,7 +45,6 @@ class FioResult:
         return float(self._of(direction)["lat_ns"]["percentile"][f"{percent:.6f}"]) / 1e3
 
     def longest_ms(self) -> float:
-        """Return the longest time that any request took."""
         return max(float(each["lat_ns"]["max"]) for each in (self.read, self.write)) / 1e6
 
     def histogram(self, direction: str) -> Counter[int]:
@@ -99,7 +98,6 @@ class Fio:
         return FioJob(self._group, self._group.start("fio", [*before, *argv]), report, bound_s=bound_s)
 
     def run(self, uri: str, *options: str, before: Sequence[str] = (), bound_s: float = BOUND_S) -> FioResult:
-        """Run a job to its end. Raises BenchError if it fails."""
         result = self.start(uri, *options, before=before, bound_s=bound_s).ended()
         if result.error:
             raise BenchError(f"fio {' '.join(options)}: failed with errno {result.error}")

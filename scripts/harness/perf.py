@@ -61,7 +61,6 @@ def _document(log: Path) -> Document:
 
 
 def measure(pair: Pair, what: str, *options: str, bound_s: float) -> Document:
-    """Run `srd perf WHAT`; return its document. Raises BenchError."""
     with running(pair, what, *options, bound_s=bound_s) as ended:
         return ended()
 

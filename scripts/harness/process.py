@@ -52,7 +52,6 @@ class Process(Child):
         return anonymous_bytes(self.popen.pid)
 
     def kill(self) -> None:
-        """End it and what it has started."""
         self.signal(signal.SIGKILL)
 
 
@@ -75,7 +74,6 @@ class ProcessGroup(Children[Process]):
         return self.spawn(command, become=partial(Process, name=name), env=env, directory=ROOT)
 
     def end(self) -> None:
-        """Stop all processes, the last one first."""
         for child in reversed(self._all):
             self.stop(child)
 
@@ -87,7 +85,6 @@ class ProcessGroup(Children[Process]):
         self.turn_while(lambda: bool(child.open_pipes), within_s=GRACE_S)
 
     def require_running(self) -> None:
-        """Raise BenchError if one has ended."""
         self.turn(until=0.0)
         for child in self._all:
             if child.status is not None:

@@ -68,7 +68,6 @@ class VolumeLab:
         self.servers[host] = process
 
     def kill_server(self, host: str) -> None:
-        """End a server with SIGKILL."""
         self.servers.pop(host).kill()
 
     def create(self, *, size_bytes: int) -> None:
@@ -101,7 +100,6 @@ class VolumeLab:
         return self._run("status", NAME, *self._run_dir)
 
     def await_repair(self, *, within_s: float) -> None:
-        """Wait until all replicas are complete. Raises BenchError."""
         wait_until(
             lambda: set(self.status()["device"]["replicas"].values()) == {COMPLETE},
             within_s=within_s,
@@ -125,7 +123,6 @@ class VolumeLab:
         return link.b if link.a == host else link.a
 
     def _run(self, *arguments: str) -> str:
-        """Run a command at the client's host; return its output. Raises BenchError."""
         argv = ending_with_us(self.lab.command(self.client, [*_COMMAND, *arguments]))
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=READY_S)
         if done.returncode:

@@ -31,7 +31,6 @@ class RawDevice:
     """A connection to a virtual function's socket. A context manager; descriptors of replies are the caller's."""
 
     def __init__(self, path: Path) -> None:
-        """Connect. Raises OSError."""
         self.count = 0
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -49,7 +48,6 @@ class RawDevice:
         return admin.encode_command(command, command_id=self.count & admin.MAX_COMMAND_ID, phase=self.phase)
 
     def send(self, data: bytes, *, fds: Sequence[int] = ()) -> None:
-        """Send any bytes as an entry. Raises OSError."""
         socket.send_fds(self.socket, [data], fds)
         self.count += 1
 

@@ -51,7 +51,6 @@ def measure(number: int, seconds: float) -> Round:
 
 
 def ratios(ours: Figures, baselines: dict[str, dict[str, float]], *, link: str) -> dict[str, float]:
-    """Return SRD's figures over those of the baselines that there are, on one link."""
     gbps = f"{link}_gbps"
     tcp = max(baselines.values(), key=lambda figures: figures[gbps], default={})
     return over(ours, tcp, {f"tcp_ratio_{link}": gbps, f"cpu_per_gb_ratio_{link}": f"{link}_cpu_s_per_gb"})

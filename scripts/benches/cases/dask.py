@@ -52,7 +52,6 @@ def measure(number: int, _seconds: float) -> Round:
 
 
 def cluster_s(lab: Lab, protocol: str) -> dict[str, float]:
-    """Run a cluster; return how long each task took."""
     first, second = lab.topology.hosts[:2]
     found: dict[str, float] = {}
 

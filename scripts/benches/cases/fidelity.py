@@ -68,7 +68,6 @@ def measure(seed: int) -> Round:
 
 
 def record(settings: Iterable[Setting], *, fabric: str, directory: Path) -> dict[str, Recording]:
-    """Run the settings on a backend; return the recording of each setting. Raises BenchError."""
     settings = tuple(settings)
     into = directory / fabric
     into.mkdir()

@@ -119,7 +119,6 @@ def _write_small(directory: Path) -> None:
 
 
 def _sent_s(two: TwoHosts, source: Path, output: str, *, plain: bool, bound_s: float) -> float:
-    """Send a file or a directory; return how long that took."""
     options = ["--json-lines", *(["--plain"] if plain else [])]
     _, sent = run_both(
         two,

@@ -45,7 +45,6 @@ class OneLoss:
 
 
 def measure(seed: int, _seconds: float) -> Round:
-    """One round: without loss, and with."""
     lossless_ms, lossy_ms = _times_ms(None, seed=seed), _times_ms(OneLoss(), seed=seed)
 
     def ratio(*, disturbed: bool) -> float:

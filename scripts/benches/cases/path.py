@@ -112,7 +112,6 @@ def ours(turn: Mapping[str, Mapping[str, Figures]]) -> dict[str, float]:
 
 
 def bulk(seconds: float) -> tuple[dict[str, float], dict[str, float]]:
-    """Measure bulk on each link; return our figures and iperf3's."""
     found: dict[str, float] = {}
     theirs: dict[str, float] = {}
     for link, (mtu, offload) in LINKS.items():

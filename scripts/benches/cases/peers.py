@@ -40,7 +40,6 @@ def measure(number: int, _seconds: float) -> Round:
 
 
 def bytes_per_peer(pair: Pair, peers: int) -> float:
-    """Return the growth of Python's allocations per peer, with so many peers."""
     return float(_measure(pair, peers, trace_memory=True)["bytes_per_peer"])
 
 

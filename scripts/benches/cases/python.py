@@ -40,7 +40,6 @@ def measure(number: int, seconds: float) -> Round:
 
 
 def aioquic_gbps(two: TwoHosts, *, mtu: int, seconds: float) -> float:
-    """Run the flow of aioquic; return its goodput."""
     _, sent = run_both(
         two,
         server=worker(WORKER, "receive", host=two.receiver, mtu=mtu),

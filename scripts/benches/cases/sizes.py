@@ -28,6 +28,5 @@ def measure(number: int, seconds: float) -> Round:
 
 
 def worst_ratio(ours: dict[str, float], tcp: dict[str, float]) -> float:
-    """Return the largest ratio of the medians at one size."""
     medians = (f"p50_{name_of(size)}_us" for size in SIZES)
     return max(ours[median] / tcp[median] for median in medians)

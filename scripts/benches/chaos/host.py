@@ -72,7 +72,6 @@ class ChaosHost(SimHost):
         return lambda offset, length: self._memory[offset : offset + length].tobytes()
 
     def restart(self) -> None:
-        """Restart the process without its state."""
         self.incarnations += 1
         self.core = self._new_core()
         self.keys.renew()

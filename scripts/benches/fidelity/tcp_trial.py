@@ -25,7 +25,6 @@ MTU: Final = 1500
 
 
 def carried_mbps(lab: Lab, shape: Shape, *, seconds: int) -> float:
-    """Return the goodput of one stream from h1 to h2. Raises BenchError."""
     lab.reshape("leaf1-h2", ab=shape)
     # ACKs have the delay and a large queue, but no loss, so that only one direction's loss is measured.
     lab.reshape("leaf1-h1", ab=replace(shape, loss_percent=0, loss_model=None, rate_bps=0, limit_packets=10_000))

@@ -95,7 +95,6 @@ class CountingSocket:
         self.sent_bytes = self.received_bytes = 0
 
     def send(self, packet: bytes, target: Target, *, segment_bytes: int = 0) -> None:
-        """Send a packet, or a train of packets. Raises OSError."""
         control = [(socket.SOL_UDP, UDP_SEGMENT, struct.pack("=H", segment_bytes))] if segment_bytes else []
         self.socket.sendmsg([packet], control, 0, target)
         self.sent_bytes += len(packet)
@@ -285,7 +284,6 @@ class Attacker:
         return RogueInitiator(self._new_hello(), security=SECURITY[self._plan.security]())
 
     def _open(self) -> AcceptedPeer:
-        """Open a peer. Raises OSError when that fails."""
         return AcceptedPeer(self._open_rogue(), self._plan.first_psn, self._plan.first_psn)
 
     def _open_rogue(self) -> RoguePeer:

@@ -73,7 +73,6 @@ class TortureWorker:
 
     @property
     def listening(self) -> dict[str, Any] | None:
-        """Port and keys of a receiver, once it listens."""
         if self._listening is None and self.worker == 0:
             found = (each.values[0] for each in entries(self.journal) if each.kind == "listening")
             self._listening = next(found, None)
@@ -90,7 +89,6 @@ class TortureWorker:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it as part of the scenario."""
         self.killed = True
         if self.pid is None:
             self.process.kill()  # the worker has not journalled its pid

@@ -25,7 +25,6 @@ class TortureResult:
 
     @property
     def faults(self) -> list[tuple[str, str]]:
-        """(kind, description) of all faults."""
         kinds = (
             ("wrong bytes", self.wrong),
             ("disagreement", self.disagreements),

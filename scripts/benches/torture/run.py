@@ -66,7 +66,6 @@ class TortureRun:
     # -- lifecycle --------------------------------------------------------------------------------------------------
 
     def run(self) -> TortureResult:
-        """Run the scenario; all processes are ended in any case."""
         scenario = self._scenario
         (self.directory / "scenario.json").write_bytes(TypeAdapter(TortureScenario).dump_json(scenario))
         ended = False
@@ -309,6 +308,5 @@ def completed(scenario: TortureScenario, *, sabotage: str = "") -> Iterator[Tort
 
 
 def run_scenario(scenario: TortureScenario, *, sabotage: str = "") -> TortureResult:
-    """Run a scenario. Raises BenchError if its network cannot be built."""
     with completed(scenario, sabotage=sabotage) as run:
         return run.result

@@ -62,7 +62,6 @@ def ours(pair: TwoHosts, *, seconds: float, plain: bool) -> IperfFlow:
 
 
 def run(pair: TwoHosts, *, algorithm: str, seconds: float, omit_s: int = OMIT_S) -> IperfFlow:
-    """Run one flow of kernel TCP. Raises BenchError if iperf3 fails."""
     with running(pair, algorithm=algorithm, seconds=seconds, omit_s=omit_s) as ended:
         return ended()
 
