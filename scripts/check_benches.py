@@ -79,7 +79,6 @@ class CaseRun:
 
 
 def measure(name: str, seed: int) -> CaseRun:
-    """Run one seed of a case."""
     signal.alarm(LIMIT_S)
     began_at = time.monotonic()
     try:
@@ -101,7 +100,6 @@ def _begin(parent_pid: int) -> None:
 
 
 def measure_all(jobs: Sequence[tuple[str, int]]) -> list[CaseRun]:
-    """Run all jobs, one process per CPU at a time."""
     past = Estimate.read(PAST)
     context = multiprocessing.get_context("fork")  # nothing here has threads yet
     workers = min(os.cpu_count() or 1, len(jobs))
@@ -128,7 +126,6 @@ def report(name: str, runs: Sequence[CaseRun]) -> str:
 
 
 def seeds_of(name: str, *, long: bool) -> Sequence[int]:
-    """Return the seeds of a case."""
     if name != CHAOS:
         return SEEDS if long else SEEDS[:1]
     first = secrets.randbelow(2**31 - FRESH_CHAOS_RUNS)

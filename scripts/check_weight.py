@@ -55,7 +55,6 @@ more just above the numbers at which a dictionary of all peers grows: by 1.5 % w
 
 
 def measure() -> dict[str, float]:
-    """Return the figures of this build. Raises BenchError."""
     rounds = [each for _ in range(PAIRS) for each in path.messages(ROUNDS, SECONDS, workloads=["64b"])]
     ratios = {name: median(each.ours[name] for each in rounds) for name in GROWTH if name in rounds[0].ours}
     return {**ratios, "bytes_per_peer": peers.bytes_per_peer(Here(), PEERS)}
@@ -70,7 +69,6 @@ def recorded_here() -> tuple[str, Mapping[str, Any] | None, Mapping[str, Any]]:
 
 
 def complaints(measured: Figures, recorded: Mapping[str, Any], names: Collection[str]) -> Iterator[str]:
-    """Yield a line for each figure that is over its limit, or not a number."""
     for name in names:
         was, growth = recorded["figures"][name], GROWTH[name]
         if not measured[name] <= was * growth:

@@ -65,7 +65,6 @@ class Selection:
 
 
 def main() -> int:
-    """Run all tests, or those that are named."""
     if not entry_points(group="distributed.comm.backends", name="srd"):
         print("srd:// is not installed: make test-dask", file=sys.stderr)
         return 1

@@ -26,6 +26,7 @@ from netns.programs import ending_with_us
 from netns.topology.file import read_topology
 from scripts.harness.errors import BenchError
 from scripts.harness.program import program
+from scripts.harness.waiting import wait_until
 
 TIMEOUT_S: Final = 100.0
 STEPS: Final = 60
@@ -88,7 +89,6 @@ class _Demo:
         self._leaf_of = {node.name: node.labels[level_named("3")] for node in nodes_of(lab.topology)}
 
     def queue(self, *words: str) -> str:
-        """Run `srd-lab queue` and return what it prints. Raises BenchError."""
         command = [sys.executable, "-m", "netns", "queue", *words]
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -96,23 +96,22 @@ class _Demo:
         return done.stdout
 
     def jobs(self) -> dict[str, Any]:
-        """Return the records of all jobs, by name."""
         return {each["name"]: each for each in json.loads(self.queue("ls", "--all", "--json"))}
 
     def until(
         self, what: str, condition: Callable[[dict[str, Any]], bool], server: subprocess.Popen[str]
     ) -> dict[str, Any]:
-        """Wait until the records are so. Raises BenchError."""
-        give_up_at = time.monotonic() + TIMEOUT_S
-        while time.monotonic() < give_up_at and server.poll() is None:
-            found = self.jobs()
-            if condition(found):
-                return found
-            time.sleep(STEP_S)
-        raise BenchError(f"not so within {TIMEOUT_S:g} s: {what}: {json.dumps(self.jobs())}")
+        found: dict[str, Any] = {}
+
+        def is_so() -> bool:
+            _expect(server.poll() is None, "the queue runs")
+            found.update(self.jobs())
+            return condition(found)
+
+        wait_until(is_so, within_s=TIMEOUT_S, missing=f"it was not so that {what}")
+        return found
 
     def play(self) -> None:
-        """Play it. Raises BenchError."""
         command = ["-m", "netns", "queue", "run", str(self._directory / "cluster.yaml"), "--lab", self._lab.name]
         server = subprocess.Popen(
             ending_with_us([sys.executable, *command]), env=self._environment, stdout=None, text=True

@@ -59,7 +59,6 @@ def paragraphs(help_text: str) -> Iterator[str]:
 
 
 def page(context: click.Context, *, version: str) -> str:
-    """Return the manual page of one command."""
     words, command = context.command_path.split(), context.command
     name = "-".join(words)
     usage = command.collect_usage_pieces(context)
@@ -124,7 +123,6 @@ def _context(command: click.Command, name: str, *, parent: click.Context | None 
 
 
 def completion(shell: str, program: str, command: click.Command) -> str:
-    """Return a program's completion script."""
     made = get_completion_class(shell)
     if made is None:
         raise LookupError(shell)

@@ -57,12 +57,10 @@ class StageResult:
     skipped: int = 0
 
     def row(self) -> str:
-        """Return the line of a table in Markdown."""
         return f"| {self.stage} | {self.passed:,} | {self.failed} | {self.skipped} | {self.seconds:.0f} |\n"
 
 
 def pytest(name: str, *options: str, environment: Mapping[str, str | None] | None = None) -> LongStage:
-    """Return a stage of tests."""
     argv = (PYTHON, "-m", "pytest", "-q", "--hypothesis-profile=long", *WORKERS, *options)
     return LongStage(name, argv, environment or {}, is_pytest=True)
 
@@ -125,7 +123,6 @@ def counts(name: str, report: ET.Element, *, seconds: float, status: int) -> Sta
 
 
 def table(results: Sequence[StageResult], *, revision: str, day: str) -> str:
-    """Return the section of the page."""
     total = StageResult(
         "all",
         sum(each.seconds for each in results),

@@ -49,7 +49,6 @@ def run(log: Path, parts: list[str], command: list[str], *, past: Path = PAST) -
 
 
 def _show(text: str, left: list[str], shown: Progress) -> None:
-    """Show the last line in which the command says how far it is."""
     said = _SAID.findall(text)
     what = said[-1] if said else left[0]
     while (later := [part for part in left if what.startswith(part)]) and later[0] != left[0]:

@@ -28,15 +28,8 @@ class CaseOptions:
     """Where files are stored, for cases for which the file system matters."""
 
 
-def one_round(_request: CaseOptions) -> int:
-    """Return how many rounds most cases make that take a request as it is."""
-    return 1
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One bench."""
-
     name: str
     summary: str
     """What happens, in one line: for `scripts/bench --help`, and for the table in docs/simulation.md."""
@@ -48,7 +41,7 @@ class Case:
     """The fields of `CaseOptions` that it heeds."""
     needs: tuple[Need, ...] = ()
     """What of others it needs, and for which figures."""
-    planned: Callable[[CaseOptions], int] = one_round
+    planned: Callable[[CaseOptions], int] = lambda _: 1
     """How many rounds it will make: for the time left."""
 
     def rounds(self, request: CaseOptions) -> Iterator[Round]:

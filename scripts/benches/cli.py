@@ -110,7 +110,6 @@ def main(
 
 
 def _check(case: Case, request: CaseOptions) -> None:
-    """Raise UsageError for an option that the case does not have."""
     for option, why in REFUSALS.items():
         if getattr(request, option) not in (None, False) and option not in case.options:
             raise click.UsageError(f"--{option}: {why.format(case.name)}; leave it out")

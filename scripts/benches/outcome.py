@@ -6,22 +6,21 @@ The format is the same for every case and backend: see `CaseOutcome.to_dict`. Ke
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from scripts.harness.environment import environment
 from srd.sim.experiments.requirement import Requirement, requirement
 
 Figures = Mapping[str, float]
+Contestant = TypeVar("Contestant")
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted(Requirement):
-    """A requirement of several rounds."""
-
     over: Literal["worst", "median"] = "worst"
     """Which of the rounds' values counts. In virtual time the worst, as every seed must meet the requirement. On real
     hosts the median, as other load on the machine affects single rounds."""
@@ -43,6 +42,11 @@ def over(ours: Figures, theirs: Figures, ratios: Mapping[str, str]) -> dict[str,
     return {name: ours[key] / theirs[key] for name, key in ratios.items() if key in ours and key in theirs}
 
 
+def in_turn(contestants: Sequence[Contestant], *, number: int) -> Sequence[Contestant]:
+    """Return in which order contestants are measured in a round, the first of which is 1: who is first changes."""
+    return contestants if number % 2 else contestants[::-1]
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """One measurement: one seed, or one run of each contestant."""
@@ -55,8 +59,6 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class CaseOutcome:
-    """All rounds of one case."""
-
     case: str
     fabric: str
     rounds: tuple[Round, ...]
@@ -66,12 +68,10 @@ class CaseOutcome:
 
     @property
     def ours(self) -> dict[str, float]:
-        """Medians over the rounds."""
         return _medians([each.ours for each in self.rounds])
 
     @property
     def baselines(self) -> dict[str, dict[str, float]]:
-        """Medians over the rounds, by baseline."""
         return {name: _medians([each.baselines[name] for each in self.rounds]) for name in self.rounds[0].baselines}
 
     @property
@@ -85,7 +85,6 @@ class CaseOutcome:
 
     @property
     def unmeasured(self) -> dict[Wanted, str]:
-        """The requirements that were not measured, with the reasons."""
         why = [(reason, pattern) for reason, figures in self.missing.items() for pattern in figures]
         found = {each: [reason for reason, pattern in why if fnmatchcase(each.figure, pattern)] for each in self.wanted}
         return {each: "; ".join(reasons) for each, reasons in found.items() if reasons}

@@ -22,5 +22,4 @@ ENDS: Final = (SENDER, RECEIVER)
 
 
 def fabric(*, spines: int, name: str, seed: int, link: Shape = LINK) -> Topology:
-    """Return the fabric."""
     return leaf_spine(leaves=2, spines=spines, hosts_per_leaf=1, mtu=MTU, shape=link, name=name, seed=seed)

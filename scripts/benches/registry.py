@@ -57,8 +57,8 @@ class _Module(Protocol):
     def NEEDS(self) -> tuple[Need, ...]: ...  # noqa: N802
     @property
     def SECONDS(self) -> float: ...  # noqa: N802
-    def rounds(self, count: int, seconds: float, /) -> Iterator[Round]:
-        """Make `count` rounds; `seconds`: per contestant, 0 where it is not the case's choice."""
+    def measure(self, number: int, seconds: float, /) -> Round:
+        """Make a round, the first of which is 1; `seconds`: per contestant, 0 where it is not the case's choice."""
 
 
 def _asked(request: CaseOptions) -> int:
@@ -70,7 +70,8 @@ def _hosts(name: str, summary: str, module: _Module, *, fabric: str = "veth") ->
     options = frozenset({"runs", "seconds"} if module.SECONDS else {"runs"})
 
     def rounds(request: CaseOptions) -> Iterator[Round]:
-        return module.rounds(_asked(request), request.seconds or module.SECONDS)
+        for number in range(1, _asked(request) + 1):
+            yield module.measure(number, request.seconds or module.SECONDS)
 
     return Case(name, summary, fabric, rounds, module.WANTED, options, module.NEEDS, _asked)
 
@@ -85,8 +86,6 @@ def _seeded(
     rounds: int = 1,
     needs: tuple[Need, ...] = (),
 ) -> Case:
-    """Return a case with a round for each of so many seeds."""
-
     def seeds(request: CaseOptions) -> Sequence[int]:
         return SEEDS[:rounds] if request.seed is None else (request.seed,)
 

@@ -91,7 +91,6 @@ VIRTUAL: Final = (
 
 
 def table() -> str:
-    """Return the table of the page, in Markdown."""
     rows = ["| case | what happens | bounds |", "|---|---|---|"]
     for case in VIRTUAL:
         bounds = ", ".join(f"`{each.figure}` {each.relation} {each.limit:,g}" for each in case.wanted)
@@ -100,7 +99,6 @@ def table() -> str:
 
 
 def with_table(page: str) -> str:
-    """Return a page with the table between its marks."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"

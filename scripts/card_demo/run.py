@@ -8,13 +8,11 @@ passes a link meanwhile is captured, and searched for their data. The last part 
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import click
@@ -45,8 +43,6 @@ LINK: Final = "h1-leaf1"
 
 @dataclass(frozen=True, slots=True)
 class TenantWork:
-    """What a tenant does."""
-
     tenant: str
     operation: Operation
     size_bytes: int
@@ -56,11 +52,9 @@ class TenantWork:
 
     @property
     def ends(self) -> tuple[DemoInterface, DemoInterface]:
-        """Its sender and its receiver."""
         return INTERFACES[f"{self.tenant}-1"], INTERFACES[f"{self.tenant}-2"]
 
     def sweep(self, share: float) -> Sweep:
-        """Return a share of the usual number of messages or writes."""
         count = max(round(self.usual * share), 1)
         return Sweep(self.operation, sizes=(self.size_bytes,), iterations=count, verify=True, tx_depth=self.depth)
 
@@ -76,13 +70,13 @@ WORKS: Final = (
 @click.option("--share", default=1.0, show_default=True, help="Share of the usual number of messages and writes.")
 def command(*, loss_percent: float, share: float) -> None:
     """Run two emulated EFA cards over a lossy four-path fabric, with two tenants who have the same addresses."""
-    with ExitStack() as stack:
-        lab = stack.enter_context(Lab.up(_fabric(loss_percent)))
-        directory = Path(tempfile.mkdtemp(prefix="card-demo-"))
-        stack.callback(shutil.rmtree, directory, ignore_errors=True)
-        processes = stack.enter_context(ProcessGroup())
+    with (
+        Lab.up(_fabric(loss_percent)) as lab,
+        TemporaryDirectory(prefix="card-demo-", ignore_cleanup_errors=True) as directory,
+        ProcessGroup() as processes,
+    ):
         click.echo(f"fabric: {lab.backend}, {len(lab.topology.spines)} paths, {loss_percent:g} % loss on each spine")
-        stage = DemoStage(lab, directory=directory, processes=processes)
+        stage = DemoStage(lab, directory=Path(directory), processes=processes)
         stage.build()
         as_expected = _show(stage, share=share)
     if not as_expected:
@@ -165,7 +159,6 @@ def _counted(capture: WireCapture, matches: int) -> str:
 
 
 def _send_plainly(stage: DemoStage) -> None:
-    """Send a file of the tenants' data from h1 to h2, not encrypted."""
     source, target = stage.directory / "plain", stage.directory / "plain.received"
     target.mkdir()
     source.write_bytes(data())

@@ -90,23 +90,18 @@ class DemoStage:
     # -- names ----------------------------------------------------------------------------------------------------
 
     def run_dir(self, card: str) -> Path:
-        """Return the directory of a card's sockets."""
         return self.directory / card
 
     def device(self, interface: DemoInterface) -> CardDevice:
-        """Return what an interface's tenant opens."""
         return CardDevice(self.run_dir(interface.card), interface.device)
 
     def chip(self, card: str) -> Path:
-        """Return the directory of a card's chip."""
         return self.directory / f"chip-{card}"
 
     def root(self, card: str) -> Path:
-        """Return the file with the root certificate of a card's chip."""
         return self.directory / f"{card}.root.pem"
 
     def settings(self, card: str) -> Path:
-        """Return the file with a card's settings."""
         return self.directory / f"{card}.yaml"
 
     def manifest(self, card: str, *, version: int | None = None) -> Path:
@@ -115,7 +110,6 @@ class DemoStage:
 
     @property
     def map_file(self) -> Path:
-        """The control plane's file."""
         return self.directory / "vpc.yaml"
 
     # -- files ----------------------------------------------------------------------------------------------------
@@ -234,7 +228,6 @@ class DemoStage:
     # -- processes ------------------------------------------------------------------------------------------------
 
     def start_chip(self, card: str) -> Process:
-        """Start the security chip of a card."""
         return self._start(f"chip of {card}", [*_CHIP, "run", str(self.chip(card)), "--json-lines"], host=CARDS[card])
 
     def start_card(self, card: str, *, before: Sequence[str] = ()) -> Process:
@@ -282,5 +275,4 @@ class DemoStage:
 
 
 def _all_of(group: str) -> list[dict[str, str]]:
-    """Return the rule of EFA traffic from or to a group."""
     return [{"protocol": "all", "group": group}]

@@ -17,15 +17,12 @@ from scripts.harness.errors import BenchError
 
 @dataclass(slots=True)
 class WireCapture:
-    """One capture, complete once `captured` has returned."""
-
     path: Path
     counts: Captured | None = None
     error: Exception | None = None
 
     @property
     def packets(self) -> int:
-        """How many there are in the file."""
         return 0 if self.counts is None else self.counts.packets
 
     @property
@@ -35,7 +32,6 @@ class WireCapture:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the file."""
         return self.path.stat().st_size
 
     def matches(self) -> int:

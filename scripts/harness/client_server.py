@@ -1,7 +1,7 @@
 """Two processes, one at each end: a server that reports its port, a client that connects to it, and their results.
 
 Both print the events of netns/base/output.py. The server's first event is `listening {port}`; the last event of
-each has its figures, in a format that the caller knows.
+each has its figures, in a format that the caller knows, and as `dropped` the datagrams that its sockets have dropped.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from scripts.harness.drops import require_none
 from scripts.harness.errors import BenchError
 from scripts.harness.process import Event, ProcessGroup
 from scripts.harness.two_hosts import RECEIVER, SENDER, Pair
@@ -24,7 +25,6 @@ EXIT_BOUND_S: Final = 15.0
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """Return the command line that runs a module of this project."""
     return [sys.executable, "-m", module, *arguments]
 
 
@@ -34,7 +34,7 @@ def run_both(
     """Run both; return the server's last event and the client's.
 
     `client` is called with the server's address and port. Raises BenchError with the processes' errors if one of them
-    fails, or if they have not both ended within `bound_s` of the client's start.
+    fails or drops datagrams, or if they have not both ended within `bound_s` of the client's start.
     """
     with running(pair, server=server, client=client) as ended:
         return ended(bound_s)
@@ -58,12 +58,7 @@ def running(
             for each in (serving, asking):
                 if not each.events:
                     raise each.failure
+            require_none(sum(each.events[-1].get("dropped", 0) for each in (serving, asking)))
             return serving.events[-1], asking.events[-1]
 
         yield ended
-
-
-def require_no_drops(*ends: Event) -> None:
-    """Raise BenchError if the hosts dropped datagrams: such a run measures their buffers."""
-    if dropped := sum(end["dropped"] for end in ends):
-        raise BenchError(f"the hosts dropped {dropped} datagrams (full socket buffers, or no memory): void")

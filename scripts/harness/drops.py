@@ -1,7 +1,8 @@
 """Packets that this host itself lost while a bench ran: such a run measures the host's buffers and is invalid.
 
 Sources: the sockets' drop counters (an endpoint's `dropped_packets`), UDP's RcvbufErrors of the namespaces (udp(7)),
-and the second column of softnet_stat: packets dropped because a CPU's backlog was full.
+the second column of softnet_stat: packets dropped because a CPU's backlog was full, and the relay's count of frames
+that it could not read in time.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from netns.backends.kernel.netlink import in_namespace
+from netns.lab.lab import Lab
 from scripts.harness.errors import BenchError
 
 
@@ -27,7 +29,6 @@ class Drops:
 
     @classmethod
     def read(cls, namespaces: Iterable[str]) -> Self:
-        """Read the counters of the machine and of these namespaces."""
         softnet = softnet_drops(Path("/proc/net/softnet_stat").read_text())
         return cls(softnet, sum(in_namespace(each, _receive_buffer_errors) for each in namespaces))
 
@@ -45,6 +46,18 @@ def no_drops(namespaces: Iterable[str], *, during: str) -> Iterator[None]:
             f"{during}: this host dropped {softnet} packets at its processors (softnet) and {buffers} at sockets "
             "(RcvbufErrors), so the run is void; try again when the machine is idle"
         )
+
+
+def require_none(dropped: int) -> None:
+    """Raise BenchError if sockets have dropped datagrams."""
+    if dropped:
+        raise BenchError(f"the hosts dropped {dropped} datagrams (full socket buffers, or no memory): void")
+
+
+def require_no_relay_drops(lab: Lab) -> None:
+    """Raise BenchError if the lab's relay, where it has one, lost packets that the fabric would not have lost."""
+    if dropped := (lab.relay_status() or {"tap_drops": 0})["tap_drops"]:
+        raise BenchError(f"the relay lost {dropped} packets, so the run is void; try again when the machine is idle")
 
 
 def softnet_drops(text: str) -> int:

@@ -25,13 +25,10 @@ _MODULE: Final = "scripts.harness.efa_perf"
 
 @dataclass(frozen=True, slots=True)
 class CardDevice:
-    """A device of a card that runs."""
-
     run_dir: Path
     name: str
 
     def to_dict(self) -> dict[str, str]:
-        """Return it as JSON's types."""
         return {"run_dir": str(self.run_dir), "device": self.name}
 
 
@@ -51,7 +48,6 @@ def commands(
 
 
 async def serve(*, run_dir: str, device: str, latency: bool, events: bool, naps: bool) -> int:
-    """Serve one client."""
     opened = partial(QueuePairEnd, device=device, run_dir=Path(run_dir), events=events, naps=naps)
     await run_server(("", 0), latency=latency, opened=opened, on_listening=_listening, on_start=_start)
     emit("served")

@@ -12,7 +12,6 @@ _ROOT: Final = Path(__file__).resolve().parent.parent.parent
 
 
 def environment() -> dict[str, Any]:
-    """Return what `srd compare` says of a machine, and the revision."""
     return runner.environment() | {
         "revision": first_line("git", "-C", str(_ROOT), "describe", "--always", "--dirty"),
     }

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 from scripts.harness.errors import BenchError
@@ -20,8 +19,6 @@ BOUND_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class FioResult:
-    """What came of one job."""
-
     read: dict[str, Any]
     write: dict[str, Any]
     error: int
@@ -33,17 +30,14 @@ class FioResult:
 
     @classmethod
     def of(cls, report: dict[str, Any], *, errors: str) -> Self:
-        """Return the result in fio's JSON and on its stderr."""
         (job,) = report["jobs"]
         wrong = len(re.findall(r"^(?:verify|crc32c|fio): .*(?:bad|verify failed)", errors, re.MULTILINE))
         return cls(job["read"], job["write"], job["error"], job.get("total_err", 0), wrong)
 
     def iops(self, direction: str) -> float:
-        """Return requests a second, of "read" or "write"."""
         return float(self._of(direction)["iops"])
 
     def bytes_per_s(self, direction: str) -> float:
-        """Return bytes a second."""
         return float(self._of(direction)["bw_bytes"])
 
     def latency_us(self, direction: str, percent: float) -> float:
@@ -51,7 +45,6 @@ class FioResult:
         return float(self._of(direction)["lat_ns"]["percentile"][f"{percent:.6f}"]) / 1e3
 
     def longest_ms(self) -> float:
-        """Return the longest time that any request took."""
         return max(float(each["lat_ns"]["max"]) for each in (self.read, self.write)) / 1e6
 
     def histogram(self, direction: str) -> Counter[int]:
@@ -71,11 +64,11 @@ class FioJob:
         self._report = report
         self._bound_s = bound_s
 
-    @property
-    def is_running(self) -> bool:
-        """Whether it has not ended."""
+    def require_running(self) -> None:
+        """Raise BenchError if it has ended, since it is to be disturbed."""
         self._group.turn(until=0.0)
-        return self._process.status is None
+        if self._process.status is not None:
+            raise BenchError("fio ended before all faults had happened")
 
     def ended(self) -> FioResult:
         """Return what came of it, also if requests failed. Raises BenchError if there is no report."""
@@ -88,29 +81,24 @@ class FioJob:
 
 
 class Fio:
-    """Starts jobs; a directory of theirs lasts as long as it."""
+    """Starts jobs, whose files are in a directory."""
 
-    def __init__(self, group: ProcessGroup) -> None:
+    def __init__(self, group: ProcessGroup, directory: Path) -> None:
         self._group = group
-        self._directory = TemporaryDirectory(prefix="volume-fio-")
+        self._directory = directory
         self._count = 0
 
     def start(self, uri: str, *options: str, before: Sequence[str] = (), bound_s: float = BOUND_S) -> FioJob:
         """Start a job; `before`: what precedes the command."""
         self._count += 1
-        report = Path(self._directory.name, f"{self._count}.json")
+        report = self._directory / f"{self._count}.json"
         argv = ["fio", "--name=job", "--ioengine=nbd", f"--uri={uri}", "--output-format=json+", f"--output={report}"]
-        argv += [f"--aux-path={self._directory.name}", "--percentile_list=50:99:99.9"]
+        argv += [f"--aux-path={self._directory}", "--percentile_list=50:99:99.9"]
         argv += ["--lat_percentiles=1", "--clat_percentiles=0", *options]
         return FioJob(self._group, self._group.start("fio", [*before, *argv]), report, bound_s=bound_s)
 
     def run(self, uri: str, *options: str, before: Sequence[str] = (), bound_s: float = BOUND_S) -> FioResult:
-        """Run a job to its end. Raises BenchError if it fails."""
         result = self.start(uri, *options, before=before, bound_s=bound_s).ended()
         if result.error:
             raise BenchError(f"fio {' '.join(options)}: failed with errno {result.error}")
         return result
-
-    def close(self) -> None:
-        """Remove its directory."""
-        self._directory.cleanup()

@@ -50,7 +50,6 @@ class PacketForge:
         self._peers = {peer.context.to_bytes(8, "big"): peer for peer in peers}
 
     def packet(self, kind: str = "") -> bytes:
-        """Return one packet, of this kind or of any."""
         return self._sealed(self._kinds[kind or self._rng.choice(ANY_KIND)]())
 
     def _sealed(self, packet: bytes) -> bytes:
@@ -75,7 +74,6 @@ class PacketForge:
         return body if rng.random() < 0.1 else bytes([VERSION, rng.choice(list(PacketType))]) + body
 
     def _control(self) -> bytes:
-        """Return a well-formed but unexpected control packet of any kind."""
         peer, rng = self._peer(), self._rng
         kind: type = rng.choice(get_args(Control))
         return _control_packet(kind, peer, rng)

@@ -51,8 +51,6 @@ FLAGS: Final = (*Opcode, *(flag | extra for flag in Opcode for extra in (IMMEDIA
 
 @dataclass(slots=True)
 class Fields:
-    """The fields of a data packet's header."""
-
     context: int
     version: int = VERSION
     type: int = PacketType.DATA
@@ -129,11 +127,9 @@ class Liar:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The names of all kinds of lies, and of the truth."""
         return tuple(self._makers)
 
     def next(self, kind: str = "") -> Lie:
-        """Return what to send next, of this kind or of any."""
         return self._makers[kind or self._rng.choice(self.kinds)]()
 
     def hear_untrusted(self, data: bytes) -> bool:

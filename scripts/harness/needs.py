@@ -35,8 +35,6 @@ def lacks_library(name: str, *, extra: str = "bench") -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One need of a case."""
-
     name: str
     figures: tuple[str, ...]
     """What is not measured without it: names, or patterns of them (fnmatch)."""

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from scripts.harness.client_server import python
+from scripts.harness.drops import require_none
 from scripts.harness.errors import BenchError
 from scripts.harness.process import ProcessGroup
 from scripts.harness.two_hosts import RECEIVER, SENDER, Pair
@@ -60,7 +61,6 @@ def _document(log: Path) -> Document:
 
 
 def measure(pair: Pair, what: str, *options: str, bound_s: float) -> Document:
-    """Run `srd perf WHAT`; return its document. Raises BenchError."""
     with running(pair, what, *options, bound_s=bound_s) as ended:
         return ended()
 
@@ -68,6 +68,5 @@ def measure(pair: Pair, what: str, *options: str, bound_s: float) -> Document:
 def rows(pair: Pair, what: str, *options: str, bound_s: float) -> list[Document]:
     """Run a sweep; return its rows. Raises BenchError also for a datagram that a host dropped: its buffers count."""
     found: list[Document] = measure(pair, what, *options, bound_s=bound_s)["rows"]
-    if dropped := sum(row["dropped"] + row["remote_dropped"] for row in found):
-        raise BenchError(f"the hosts dropped {dropped} datagrams (full socket buffers, or no memory): void")
+    require_none(sum(row["dropped"] + row["remote_dropped"] for row in found))
     return found

@@ -25,8 +25,6 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Process(Child):
-    """One running process with the events that it printed so far."""
-
     name: str
     """Its name in messages."""
     events: list[Event] = field(default_factory=list)
@@ -38,7 +36,6 @@ class Process(Child):
 
     @property
     def failure(self) -> BenchError:
-        """What to raise of a process that has ended."""
         return BenchError(f"the {self.name} ended with status {self.status}: {self.last_error or 'no output'}")
 
     @property
@@ -55,7 +52,6 @@ class Process(Child):
         return anonymous_bytes(self.popen.pid)
 
     def kill(self) -> None:
-        """End it and what it has started."""
         self.signal(signal.SIGKILL)
 
 
@@ -78,7 +74,6 @@ class ProcessGroup(Children[Process]):
         return self.spawn(command, become=partial(Process, name=name), env=env, directory=ROOT)
 
     def end(self) -> None:
-        """Stop all processes, the last one first."""
         for child in reversed(self._all):
             self.stop(child)
 
@@ -90,7 +85,6 @@ class ProcessGroup(Children[Process]):
         self.turn_while(lambda: bool(child.open_pipes), within_s=GRACE_S)
 
     def require_running(self) -> None:
-        """Raise BenchError if one has ended."""
         self.turn(until=0.0)
         for child in self._all:
             if child.status is not None:

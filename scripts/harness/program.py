@@ -21,7 +21,6 @@ class Unwound(ProgramCommand):
     """A command that a signal ends as an error does, so that all that it has made is removed."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it."""
         with signals_raise():
             return super().invoke(ctx)
 

@@ -51,7 +51,6 @@ class RoguePeer:
 
     @property
     def path_sequence(self) -> int:
-        """Number of the next data packet, on whatever path."""
         return self._path_sequence
 
     def seal(self, packet: bytes) -> bytes:
@@ -128,12 +127,10 @@ class RogueInitiator:
 
     @property
     def own_context(self) -> int:
-        """The context that it chose."""
         return self._hello.own_context
 
     @property
     def packet(self) -> bytes:
-        """The HELLO that is to be sent now."""
         return self._hello.encode()
 
     def handle_reply(self, data: bytes) -> RoguePeer | None:

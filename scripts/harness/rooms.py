@@ -83,7 +83,6 @@ class CommandProfile:
 
     @property
     def prefix(self) -> Sequence[str]:
-        """What precedes the command."""
         control = f"--control=fifo:{self.control}"
         options = ["-q", "-e", "cpu-clock", "-F", str(SAMPLES_PER_S), "--delay=-1", control, "-o", str(self._data)]
         return ["perf", "record", *options, "--"]
@@ -99,7 +98,6 @@ class CommandProfile:
     @classmethod
     @contextmanager
     def made(cls) -> Iterator[Self]:
-        """Yield one whose files exist during the block."""
         with TemporaryDirectory(prefix="srd-bench-perf-") as directory:
             made = cls(Path(directory))
             os.mkfifo(made.control)

@@ -74,7 +74,6 @@ def sizes(work: Sequence[tuple[int, int]]) -> None:
 
 
 def steps(work: Sequence[tuple[int, int]]) -> None:
-    """All-reduce without a pause."""
     for size_bytes, count in work:
         tensor = torch.empty(size_bytes // 4)
         for step in range(count):

@@ -53,16 +53,13 @@ class TwoHosts:
 
     @classmethod
     def of_lab(cls, lab: Lab, sender: str, receiver: str) -> Self:
-        """Return two hosts of a lab with their main addresses."""
         return cls(lab, (sender, receiver), lab.address(sender), lab.address(receiver))
 
     @property
     def namespaces(self) -> tuple[str, str]:
-        """Both ends' namespaces."""
         return self.lab.netns(self.nodes[0]), self.lab.netns(self.nodes[1])
 
     def on(self, before: Before) -> Self:
-        """Return the same hosts, with what precedes the commands."""
         return replace(self, before=before)
 
     def command(self, end: str, argv: Sequence[str]) -> list[str]:
@@ -88,7 +85,6 @@ class Here:
     before: Before = ((), ())
 
     def command(self, end: str, argv: Sequence[str]) -> list[str]:
-        """Return the command line that runs `argv` at one end."""
         return [*self.before[(SENDER, RECEIVER).index(end)], *argv]
 
 
@@ -133,7 +129,6 @@ def halves() -> Before:
 
 
 def topology(*, mtu: int, name: str = LAB_NAME) -> Topology:
-    """Return a topology of one host, one switch and one link."""
     link = Link(SENDER, RECEIVER)
     return Topology(name=name, hosts=(SENDER,), switches=(Switch(RECEIVER, "leaf"),), links=(link,), mtu=mtu)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from netns.lab.lab import Lab
@@ -20,6 +21,7 @@ from netns.programs import ending_with_us
 from netns.topology.model import Topology, leaf_spine
 from nitro_emu.ebs.replicas import COMPLETE
 from scripts.harness.errors import BenchError
+from scripts.harness.fio import Fio
 from scripts.harness.process import Process, ProcessGroup
 from scripts.harness.waiting import wait_until
 from srd.secure.keys import create, create_psk
@@ -47,15 +49,14 @@ class VolumeLab:
     """By host."""
     security: Sequence[str]
     """Options of all commands that reach servers."""
+    fio: Fio
 
     @property
     def client(self) -> str:
-        """The host that the volume is attached to."""
         return self.lab.topology.hosts[0]
 
     @property
     def uri(self) -> str:
-        """Where NBD clients find it."""
         return f"nbd+unix:///{NAME}?socket={self.directory}/run/{NAME}.sock"
 
     def start_server(self, host: str) -> None:
@@ -67,7 +68,6 @@ class VolumeLab:
         self.servers[host] = process
 
     def kill_server(self, host: str) -> None:
-        """End a server with SIGKILL."""
         self.servers.pop(host).kill()
 
     def create(self, *, size_bytes: int) -> None:
@@ -84,7 +84,6 @@ class VolumeLab:
 
     @contextmanager
     def attached(self, *options: str) -> Iterator[Process]:
-        """Attach the volume for a `with` block."""
         argv = [*_COMMAND, "attach", NAME, "--json-lines", *self._run_dir, *self._catalog, *self.security]
         argv += ["--card-file", str(self.directory / "card.yaml"), *options]
         process = self.group.start("nitro-volume attach", self.lab.command(self.client, argv))
@@ -94,16 +93,13 @@ class VolumeLab:
         self.group.ended(process, bound_s=READY_S)
 
     def status(self) -> dict[str, Any]:
-        """Return what `nitro-volume status` says."""
         found: dict[str, Any] = json.loads(self._run("status", NAME, "--json", *self._run_dir))
         return found
 
     def status_text(self) -> str:
-        """Return what `nitro-volume status` shows to people."""
         return self._run("status", NAME, *self._run_dir)
 
     def await_repair(self, *, within_s: float) -> None:
-        """Wait until all replicas are complete. Raises BenchError."""
         wait_until(
             lambda: set(self.status()["device"]["replicas"].values()) == {COMPLETE},
             within_s=within_s,
@@ -127,7 +123,6 @@ class VolumeLab:
         return link.b if link.a == host else link.a
 
     def _run(self, *arguments: str) -> str:
-        """Run a command at the client's host; return its output. Raises BenchError."""
         argv = ending_with_us(self.lab.command(self.client, [*_COMMAND, *arguments]))
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=READY_S)
         if done.returncode:
@@ -136,15 +131,27 @@ class VolumeLab:
 
 
 @contextmanager
-def volume_lab(lab: Lab, group: ProcessGroup, directory: Path, *, encrypted: bool = True) -> Iterator[VolumeLab]:
-    """Start a server at each host but the first; their disks are in `directory`. Raises BenchError.
+def volume_lab(
+    name: str, *, shape: Shape | None, size_bytes: int, below: Path | None = None, encrypted: bool = True
+) -> Iterator[VolumeLab]:
+    """Have a lab with a server at each host but the first, and a volume. Raises BenchError.
 
-    `encrypted`: on the way; what servers get is encrypted in any case.
+    Their disks are in a directory `below`, and removed. `encrypted`: on the way; what servers get is encrypted in any
+    case.
     """
-    psk = directory / "psk"
-    made = VolumeLab(lab, group, directory, {}, ("--psk-file", str(psk)) if encrypted else ("--plain",))
-    create_psk(psk)
-    create(directory / "card.key")
-    for host in lab.topology.hosts[1:]:
-        made.start_server(host)
-    yield made
+    with (
+        Lab.up(fabric(name=name, shape=shape)) as lab,
+        TemporaryDirectory(prefix="volume-", dir=below, ignore_cleanup_errors=True) as place,
+        ProcessGroup() as group,
+    ):
+        directory = Path(place)
+        psk, files = directory / "psk", directory / "fio"
+        files.mkdir()
+        create_psk(psk)
+        create(directory / "card.key")
+        security = ("--psk-file", str(psk)) if encrypted else ("--plain",)
+        made = VolumeLab(lab, group, directory, {}, security, Fio(group, files))
+        for host in lab.topology.hosts[1:]:
+            made.start_server(host)
+        made.create(size_bytes=size_bytes)
+        yield made

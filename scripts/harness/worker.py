@@ -25,7 +25,6 @@ def worker(module: str, function: str, **arguments: Any) -> list[str]:
 
 
 def main() -> None:
-    """Call the function."""
     module, function, arguments = sys.argv[1:]
     try:
         found = getattr(importlib.import_module(module), function)(**json.loads(arguments))

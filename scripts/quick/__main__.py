@@ -75,7 +75,6 @@ def summary(counts: Mapping[str, Any], *, seconds: float, failed: Sequence[str],
 
 
 def _run_all(checks: Mapping[str, Callable[[], Done]]) -> list[str]:
-    """Return the names of those that failed."""
     started = time.monotonic()
     failed = []
     with ThreadPoolExecutor(len(checks)) as pool:
@@ -90,7 +89,6 @@ def _run_all(checks: Mapping[str, Callable[[], Done]]) -> list[str]:
 
 
 def _run(program: str, *arguments: str, **environment: str) -> Done:
-    """Run a program of .venv in the checkout."""
     caches = {"RUFF_CACHE_DIR": str(CACHE / "ruff"), "HYPOTHESIS_STORAGE_DIRECTORY": str(CACHE / "hypothesis")}
     done = subprocess.run(
         [ROOT / ".venv" / "bin" / program, *arguments], cwd=ROOT, env={**os.environ, **caches, **environment},

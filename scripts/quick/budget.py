@@ -27,31 +27,31 @@ _excluded = Counter[str]()
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol() -> bool | None:  # noqa: D103 - pytest's documentation has each of these
+def pytest_runtest_protocol() -> bool | None:
     return True if time.monotonic() > float(os.environ[STOP_AT]) else None
 
 
-def pytest_deselected(items: Sequence[pytest.Item]) -> None:  # noqa: D103
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     _excluded["tests"] += len(items)
     for item in items[:1]:
         item.config.workeroutput["excluded"] = _excluded["tests"]  # type: ignore[attr-defined] # xdist's
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_node_collection_finished(ids: Sequence[str]) -> None:  # noqa: D103
+def pytest_xdist_node_collection_finished(ids: Sequence[str]) -> None:
     _collected.update(ids)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: object) -> None:  # noqa: D103
+def pytest_testnodedown(node: object) -> None:
     _excluded["tests"] = getattr(node, "workeroutput", {}).get("excluded", 0)
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:  # noqa: D103
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     _reported.add(report.nodeid)
 
 
-def pytest_terminal_summary() -> None:  # noqa: D103
+def pytest_terminal_summary() -> None:
     late = Counter("/".join(test.split("::")[0].split("/")[:-1][:3]) for test in _collected - _reported)
     tally = {"run": len(_reported), "excluded": _excluded["tests"], "late": late}
     Path(os.environ[TALLY]).write_text(json.dumps(tally))

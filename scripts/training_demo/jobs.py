@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from netns.children import Output
 from netns.errors import RankError
 from netns.faults.faults import fail
 from netns.lab.lab import Lab
-from netns.launcher import Launcher
 from netns.topology.model import reference
+from scripts.harness.client_server import Event
 from scripts.harness.congestion import set_algorithm
+from scripts.harness.ranks import heard, ranks
 from srd.compare.counters import Reading
 from srd.perf.tcp_socket import CUBIC
 
@@ -25,8 +23,6 @@ HOSTS: Final = ("h1", "h2")
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """How long it trains, and after which steps the fabric fails."""
-
     steps: int
     lossy_after: int
     """From then on one spine loses 1 %."""
@@ -64,15 +60,9 @@ def train(backend: str, plan: TrainingPlan, *, show: Callable[[str], None]) -> T
         set_algorithm(lab, HOSTS, name=CUBIC)
         faults = _Faults(lab, plan, found, show)
 
-        def on_line(rank: int, stream: Output, line: str) -> None:
-            step = json.loads(line) if stream == "stdout" and rank == 0 else {}
-            if step.get("event") == "step":
-                faults.step(step["step"], at=step["at"], seconds=step["seconds"], loss=step["loss"])
-
-        command = [sys.executable, "-m", "scripts.harness.torch_rank", backend, "train", "--steps", str(plan.steps)]
-        with Launcher.start(lab, hosts=HOSTS, command=command) as ranks:
+        with ranks(lab, HOSTS, "scripts.harness.torch_rank", backend, "train", "--steps", str(plan.steps)) as job:
             try:
-                ranks.wait(on_line=on_line, timeout_s=plan.limit_s)
+                job.wait(on_line=heard(faults.hear), timeout_s=plan.limit_s)
             except RankError as error:
                 if not found.losses:
                     raise
@@ -81,23 +71,22 @@ def train(backend: str, plan: TrainingPlan, *, show: Callable[[str], None]) -> T
 
 
 class _Faults:
-    """Notes steps, and fails the fabric between them."""
-
     def __init__(self, lab: Lab, plan: TrainingPlan, found: Training, show: Callable[[str], None]) -> None:
         self._lab, self._plan, self._found, self._show = lab, plan, found, show
         self._before = Reading.take(lab)
         self.began_at = 0.0
 
-    def step(self, number: int, *, at: float, seconds: float, loss: float) -> None:
-        """Note a step that was done at this time (since the epoch)."""
+    def hear(self, step: Event) -> None:
+        if step["event"] != "step":
+            return
         found = self._found
-        self.began_at = self.began_at or at - seconds
-        found.ended_at.append(at - self.began_at)
-        found.step_s.append(seconds)
-        found.losses.append(loss)
-        if number == self._plan.lossy_after:
+        self.began_at = self.began_at or step["at"] - step["seconds"]
+        found.ended_at.append(step["at"] - self.began_at)
+        found.step_s.append(step["seconds"])
+        found.losses.append(step["loss"])
+        if step["step"] == self._plan.lossy_after:
             self._lose()
-        if number == self._plan.dead_after:
+        if step["step"] == self._plan.dead_after:
             self._kill()
 
     def _lose(self) -> None:

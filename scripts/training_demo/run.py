@@ -54,7 +54,6 @@ def command(*, steps: int, limit_s: float, output: Path) -> None:
 
 
 def same_losses(trainings: Sequence[Training]) -> bool:
-    """Whether all losses are equal, as far as each training came."""
     shortest = min(len(training.losses) for training in trainings)
     return shortest > 0 and len({tuple(training.losses[:shortest]) for training in trainings}) == 1
 

@@ -8,23 +8,17 @@ again on its disk, and a spine drops everything without a word. At the end the s
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Final
 
 import click
 
 from netns.faults import faults
-from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from scripts.harness.errors import BenchError
-from scripts.harness.fio import Fio, FioJob, FioResult
-from scripts.harness.process import ProcessGroup
+from scripts.harness.fio import FioJob, FioResult
 from scripts.harness.program import program
-from scripts.harness.volume import VolumeLab, fabric, volume_lab
+from scripts.harness.volume import VolumeLab, volume_lab
 
 LAB_NAME: Final = "volume-demo"
 LINK: Final = Shape(delay_us=100, rate_bps=1_000_000_000)
@@ -42,29 +36,23 @@ REPAIR_S: Final = 40.0
 @program("demo-volume")
 def command() -> None:
     """Write and verify an encrypted volume on three servers while one is killed and a spine dies."""
-    with ExitStack() as stack:
-        lab = stack.enter_context(Lab.up(fabric(name=LAB_NAME, shape=LINK)))
-        directory = Path(tempfile.mkdtemp(prefix="volume-demo-"))
-        stack.callback(shutil.rmtree, directory, ignore_errors=True)
-        group = stack.enter_context(ProcessGroup())
-        volume = stack.enter_context(volume_lab(lab, group, directory))
-        volume.create(size_bytes=SIZE_BYTES)
+    with volume_lab(LAB_NAME, shape=LINK, size_bytes=SIZE_BYTES) as volume:
+        lab = volume.lab
         click.echo(f"fabric: {lab.backend}, {len(lab.topology.spines)} spines; servers: {', '.join(volume.servers)}")
         with volume.attached():
-            result = _work(volume, Fio(group))
+            result = _work(volume)
             _show(volume, result)
         if result.error or result.wrong:
             raise BenchError(f"fio found {result.wrong} wrong blocks, and ended with errno {result.error}")
 
 
-def _work(volume: VolumeLab, fio: Fio) -> FioResult:
-    """Run fio, and the faults meanwhile."""
+def _work(volume: VolumeLab) -> FioResult:
     began_at = time.monotonic()
 
     def say(text: str) -> None:
         click.echo(f"{time.monotonic() - began_at:5.1f} s  {text}")
 
-    job = fio.start(volume.uri, *WORK)
+    job = volume.fio.start(volume.uri, *WORK)
     say("fio writes, reads and verifies")
     server, spine = list(volume.servers)[1], volume.lab.topology.spines[0]
     _pause(job)
@@ -85,10 +73,8 @@ def _work(volume: VolumeLab, fio: Fio) -> FioResult:
 
 
 def _pause(job: FioJob) -> None:
-    """Let fio go on for a while. Raises BenchError if it has ended, since it is to be disturbed."""
     time.sleep(PAUSE_S)
-    if not job.is_running:
-        raise BenchError("fio ended before all faults had happened")
+    job.require_running()
 
 
 def _show(volume: VolumeLab, result: FioResult) -> None:

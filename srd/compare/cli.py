@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -26,7 +27,6 @@ from srd.compare.grid import TRANSPORTS, Cell, Grid
 from srd.compare.outcome import CellOutcome, CellState
 from srd.compare.overrides import overridden
 from srd.compare.results import Results, cells_csv, cells_json, flows_csv, write
-from srd.compare.results import as_json as json_text
 from srd.compare.screen import Screen, remarks, table
 from srd.compare.summary import Summary, checks, incomplete, summarize
 from srd.errors import SrdError
@@ -184,7 +184,7 @@ def _write(
 ) -> None:
     from srd.compare.page import render  # noqa: PLC0415 - Matplotlib takes half a second
 
-    write(directory / "report.json", json_text(report))
+    write(directory / "report.json", json.dumps(report, indent=1) + "\n")
     write(directory / "cells.csv", cells_csv(outcomes))
     write(directory / "flows.csv", flows_csv(outcomes))
     write(directory / "report.html", render(grid, summaries, report=report))

@@ -114,11 +114,6 @@ def write(path: Path, text: str | bytes) -> None:
         raise ResultsError(f"{path}: {error.strerror}") from None
 
 
-def as_json(document: Mapping[str, Any]) -> str:
-    """Return JSON as files here have it."""
-    return json.dumps(document, indent=1) + "\n"
-
-
 def _csv(header: Row, rows: Iterable[Row]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

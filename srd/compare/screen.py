@@ -79,8 +79,9 @@ def table(grid: Grid, summaries: Sequence[Summary]) -> list[str]:
                 texts = (column.text(summary) if summary.measured else "n/a" for column in shown)
                 aligned = "".join(f"{text:>{column.width}}" for text, column in zip(texts, shown, strict=True))
                 end = figures.end(summary, seeds=len(grid.seeds))
+                end += f" ({summary.note})" if summary.note else ""
                 name = f"   {TRANSPORTS[summary.point.transport]:10}"
-                found.append(f"{name}{aligned}  {figures.paths(summary):12}  {end}{_remark(summary)}".rstrip())
+                found.append(f"{name}{aligned}  {figures.paths(summary):12}  {end}".rstrip())
     return found
 
 
@@ -94,7 +95,3 @@ def _where(grid: Grid, fabric: str, summaries: Sequence[Summary]) -> str:
 def remarks(grid: Grid, summaries: Sequence[Summary]) -> list[str]:
     """Return what follows the table: who was fastest in each condition and what limited whom, and the loads."""
     return [*(f"{where}: {text}" for where, text in verdicts(grid, summaries)), *figures.loads(summaries)]
-
-
-def _remark(summary: Summary) -> str:
-    return f" ({summary.note})" if summary.note else ""

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from netns.base.addresses import host_port_text
 from srd.endpoint import Endpoint
@@ -57,6 +57,15 @@ class ServerTarget:
     """Of its key; None: the known hosts decide."""
 
 
+class Begun(NamedTuple):
+    """A test that has started."""
+
+    peer: Peer
+    control: Control
+    cookie: str
+    connections: Connections
+
+
 class PerfClient:
     """Runs tests over one endpoint."""
 
@@ -102,30 +111,22 @@ class PerfClient:
     async def run(self, parameters: Parameters, *, interval_s: float, watch: PerfWatch) -> PerfReport:
         """Run a test. Raises SrdError with one line."""
         async with AsyncExitStack() as stack:
-            peer, control = await self.meet(stack)
             source = PayloadSource(parameters.block_bytes)
             stack.callback(source.close)
             failure = FirstFailure()
             stack.callback(failure.close)
-            try:
-                async with asyncio.timeout(START_WITHIN_S):
-                    cookie = await request(control, parameters=asdict(parameters))
-                    connections = await self.open_connections(parameters, peer=peer, cookie=cookie, stack=stack)
-                    opening = StreamOpening(
-                        parameters,
-                        is_client=True,
-                        source=source,
-                        local=(local_host(peer.address[0]), self._endpoint.address[1]),
-                        fail=failure.set,
-                    )
-                    streams = opening.streams(connections)
-                    running = RunningStreams(
-                        streams, parameters=parameters, interval_s=interval_s, on_interval=watch.interval
-                    )
-                    stack.push_async_callback(running.close)
-                    await control.receive(ControlKind.START)
-            except TimeoutError:
-                raise PerfError(f"the test did not start within {START_WITHIN_S:g} s") from None
+            begun = await self.begin(parameters, stack=stack, parameters=asdict(parameters))
+            control, connections, cookie = begun.control, begun.connections, begun.cookie
+            opening = StreamOpening(
+                parameters,
+                is_client=True,
+                source=source,
+                local=(local_host(begun.peer.address[0]), self._endpoint.address[1]),
+                fail=failure.set,
+            )
+            streams = opening.streams(connections)
+            running = RunningStreams(streams, parameters=parameters, interval_s=interval_s, on_interval=watch.interval)
+            stack.push_async_callback(running.close)
             other = (self._target.host, self._target.port)
             start = opening.start(streams, connections, other=other, cookie=cookie)
             watch.started(start)
@@ -136,15 +137,22 @@ class PerfClient:
                 watch.interrupted(_so_far(running, start=start, connections=connections))
                 raise
 
-    async def meet(self, stack: AsyncExitStack) -> tuple[Peer, Control]:
-        """Connect to the server; return the peer and the control channel, which `stack` closes. Raises SrdError."""
+    async def begin(self, test: Connected, *, stack: AsyncExitStack, **wanted: Fields) -> Begun:
+        """Ask for a test, and return what it has once it has started; `stack` ends all of that. Raises SrdError."""
         peer = await self._connect()
         stack.push_async_callback(peer.close)
         control = Control(*await peer.open_stream(), most_bytes=MAX_REPLY_BYTES)
         stack.callback(control.close)
-        return peer, control
+        try:
+            async with asyncio.timeout(START_WITHIN_S):
+                cookie = await request(control, **wanted)
+                connections = await self._open_connections(test, peer=peer, cookie=cookie, stack=stack)
+                await control.receive(ControlKind.START)
+        except TimeoutError:
+            raise PerfError(f"the test did not start within {START_WITHIN_S:g} s") from None
+        return Begun(peer, control, cookie, connections)
 
-    async def open_connections(
+    async def _open_connections(
         self, parameters: Connected, *, peer: Peer, cookie: str, stack: AsyncExitStack
     ) -> Connections:
         """Open what carries the data, which `stack` closes. Raises SrdError."""

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from devmem.region import Region
+from srd.perf.errors import PerfError
 
 SOURCE_BYTES: Final = 4 << 20
 """Fits into the cache of a core of a server."""
@@ -65,6 +66,15 @@ class PayloadSource:
         if len(expected) < len(arrived):
             return len(expected)
         return int(np.flatnonzero(expected != arrived)[0])
+
+    def require_stream(self, arrived: npt.NDArray[np.uint8], *, done_bytes: int, period_bytes: int, of: str) -> None:
+        """Raise PerfError unless `arrived` is what follows `done_bytes` of a stream that repeats a period."""
+        begin, at = 0, done_bytes % period_bytes
+        while begin < len(arrived):
+            part = arrived[begin : begin + period_bytes - at]
+            if (wrong := self.difference(at, part)) is not None:
+                raise PerfError(f"{of}: byte {done_bytes + begin + wrong} is not what was sent")
+            begin, at = begin + len(part), 0
 
     def close(self) -> None:
         """Give the memory back."""

@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -27,7 +27,6 @@ from srd.perf.payload import PayloadSource
 from srd.perf.stream import Address, Fail, PerfStream, SendWork, StreamSnapshot
 from srd.perf.tcp_socket import flows_of, make_socket
 
-READ_BYTES: Final = TCP_BLOCK_BYTES
 COOKIE_CHARACTERS: Final = 36
 """As many as iperf3's has."""
 _GREETING: Final = struct.Struct(f"!{COOKIE_CHARACTERS}sH")
@@ -80,6 +79,14 @@ def _socket(parameters: Connected, *, host: str) -> socket.socket:
     return make_socket(
         algorithm=parameters.congestion, mptcp=parameters.protocol is Protocol.MPTCP, family=_family(host)
     )
+
+
+def read(sock: socket.socket) -> Iterator[npt.NDArray[np.uint8]]:
+    """Yield what arrives until the connection ends, in memory that is used again; blocks. Raises OSError."""
+    memory = bytearray(TCP_BLOCK_BYTES)
+    array = np.frombuffer(memory, np.uint8)
+    while count := sock.recv_into(memory):
+        yield array[:count]
 
 
 class Acceptor:
@@ -294,20 +301,8 @@ class TcpReceiver(TcpStream):
         self._source = source
 
     def _move(self) -> None:
-        memory = bytearray(READ_BYTES)
-        array = np.frombuffer(memory, np.uint8)
-        while count := self._socket.recv_into(memory):
-            if self._source is not None:
-                self._compare(array[:count], self._source)
-            self.size_bytes += count
-
-    def _compare(self, arrived: npt.NDArray[np.uint8], source: PayloadSource) -> None:
-        """Raise PerfError for a byte that is not the one that was sent."""
-        at = self.size_bytes % source.size_bytes
-        first = min(len(arrived), source.size_bytes - at)
-        for offset, begin, end in ((at, 0, first), (0, first, len(arrived))):
-            wrong = source.difference(offset, arrived[begin:end])
-            if wrong is not None:
-                raise PerfError(
-                    f"stream {self.number + 1}: byte {self.size_bytes + begin + wrong} is not what was sent"
-                )
+        source, of = self._source, f"stream {self.number + 1}"
+        for arrived in read(self._socket):
+            if source is not None:
+                source.require_stream(arrived, done_bytes=self.size_bytes, period_bytes=source.size_bytes, of=of)
+            self.size_bytes += len(arrived)

@@ -125,12 +125,6 @@ def test_main__what_cannot_be_measured_fails_too(monkeypatch: pytest.MonkeyPatch
     assert "loss seed 3: used_fraction nan, wanted >= 0.9; repeat" in done.output
 
 
-def test_main__unknown_case_is_wrong_usage() -> None:
-    done = CliRunner().invoke(check_benches.main, ["clean"])
-    assert done.exit_code == 2
-    assert "'clean' is not one of" in done.output
-
-
 def test_main__what_does_not_end_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def endless(_: int) -> dict[str, float]:
         signal.raise_signal(signal.SIGALRM)

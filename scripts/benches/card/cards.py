@@ -19,6 +19,7 @@ from nitro_emu.card.control import ask
 from nitro_emu.errors import NitroError
 from nitro_emu.peers.vf_config import DEFAULT_PORT
 from scripts.harness.client_server import Event, python, run_both
+from scripts.harness.drops import require_none
 from scripts.harness.efa_perf import CardDevice, commands
 from scripts.harness.errors import BenchError
 from scripts.harness.perf import START_S
@@ -37,8 +38,6 @@ MANY_VFS_MEMORY: Final = "8M"
 
 @dataclass(frozen=True, slots=True)
 class CardOptions:
-    """How both cards are set up."""
-
     vfs: int = 1
     encrypted: bool = False
     busy_poll: bool = False
@@ -46,8 +45,6 @@ class CardOptions:
 
 @dataclass(frozen=True, slots=True)
 class BenchCard:
-    """One card."""
-
     process: Process
     run_dir: Path
 
@@ -57,7 +54,6 @@ class BenchCard:
         return self.process.cpu_s
 
     def device(self, number: int) -> CardDevice:
-        """Return one of its virtual functions."""
         return CardDevice(self.run_dir, device(number))
 
     def counters(self, *names: str) -> dict[str, int]:
@@ -77,21 +73,17 @@ class BenchCard:
 
 @dataclass(frozen=True, slots=True)
 class TwoCards:
-    """Both cards, and where they run."""
-
     pair: TwoHosts
     a: BenchCard
     b: BenchCard
 
     @property
     def cpu_s(self) -> float:
-        """CPU time of both so far."""
         return self.a.cpu_s + self.b.cpu_s
 
     def require_no_drops(self) -> None:
         """Raise BenchError if a datagram was dropped at a card's sockets: such a run measures the host's buffers."""
-        if dropped := sum(card.counters()["rx_drops"] for card in (self.a, self.b)):
-            raise BenchError(f"the hosts dropped {dropped} datagrams of the cards (full socket buffers): void")
+        require_none(sum(card.counters()["rx_drops"] for card in (self.a, self.b)))
 
 
 def measured(cards: TwoCards, sweep: Sweep, *, events: bool = False) -> Event:
@@ -106,7 +98,6 @@ def measured(cards: TwoCards, sweep: Sweep, *, events: bool = False) -> Event:
 
 
 def device(number: int) -> str:
-    """Return the name of a virtual function."""
     return f"efa_{number}"
 
 

@@ -54,6 +54,5 @@ def neighbour(cards: TwoCards, kind: str) -> Iterator[Callable[[], float]]:
 
 
 def _requests(cards: TwoCards) -> int:
-    """Return how many requests of the neighbour have completed."""
     counters = cards.a.counters(device(VF))
     return counters["send_wrs"] + counters["rdma_write_wrs"]

@@ -33,8 +33,6 @@ class ValidNames:
 
 
 class EntryForge:
-    """Makes entries."""
-
     def __init__(self, rng: Random) -> None:
         self._rng = rng
 
@@ -63,7 +61,6 @@ class EntryForge:
         )
 
     def wqe(self, target: ValidNames, *, phase: int, wqe_bytes: int) -> bytes:
-        """Return a send request."""
         rng = self._rng
         op = rng.choice((io.SendOp.SEND, io.SendOp.SEND, io.SendOp.SEND, io.SendOp.RDMA_WRITE, io.SendOp.RDMA_READ))
         inline = rng.random() < 0.2 and not (op is not io.SendOp.SEND and wqe_bytes < WIDE_WQE_BYTES)
@@ -110,7 +107,6 @@ class EntryForge:
         )
 
     def rx(self, target: ValidNames, *, first: bool = True, last: bool = True) -> bytes:
-        """Return a receive descriptor."""
         address, length, lkey = self.sge(target)
         rng = self._rng
         raw = io.pack_rx(
@@ -120,7 +116,6 @@ class EntryForge:
         return self.mutated(raw, share=0.02)
 
     def mutated(self, raw: bytes, *, share: float = MUTATION_SHARE) -> bytes:
-        """Return an entry, with some bytes changed or not."""
         rng = self._rng
         if rng.random() >= share:
             return raw
@@ -130,7 +125,6 @@ class EntryForge:
         return bytes(changed)
 
     def any_command(self) -> commands.Command:
-        """Return a command of any kind whose fields are at limits or random."""
         rng = self._rng
         kind: Any = rng.choice(list(commands.COMMANDS.values()))
         sample = kind.unpack(bytes(admin.ENTRY_BYTES))

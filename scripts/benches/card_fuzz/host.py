@@ -62,8 +62,6 @@ class Qp:
 
 @dataclass(slots=True)
 class Cq:
-    """A completion queue."""
-
     number: int
     ring: mmap.mmap
     depth: int
@@ -96,8 +94,6 @@ class FuzzedProgram:
 
 
 class Fuzzer:
-    """Takes steps."""
-
     def __init__(self, path: Path, *, seed: int, gids: Sequence[bytes]) -> None:
         self._path = path
         self._gids = gids
@@ -126,7 +122,6 @@ class Fuzzer:
         ]
 
     def step(self) -> None:
-        """Do one thing."""
         rng = self._rng
         if not self._programs or (len(self._programs) < MAX_CONNECTIONS and rng.random() < 0.02):
             self._connect()
@@ -142,7 +137,6 @@ class Fuzzer:
             program.close()
 
     def close(self) -> None:
-        """Leave with all connections."""
         while self._programs:
             self._programs.pop().close()
 

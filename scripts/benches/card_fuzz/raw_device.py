@@ -31,7 +31,6 @@ class RawDevice:
     """A connection to a virtual function's socket. A context manager; descriptors of replies are the caller's."""
 
     def __init__(self, path: Path) -> None:
-        """Connect. Raises OSError."""
         self.count = 0
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -43,15 +42,12 @@ class RawDevice:
 
     @property
     def phase(self) -> int:
-        """The phase bit of the next entry."""
         return memory.ring_phase(self.count, depth=admin.QUEUE_DEPTH)
 
     def entry(self, command: commands.Command) -> bytes:
-        """Return the next entry with a command."""
         return admin.encode_command(command, command_id=self.count & admin.MAX_COMMAND_ID, phase=self.phase)
 
     def send(self, data: bytes, *, fds: Sequence[int] = ()) -> None:
-        """Send any bytes as an entry. Raises OSError."""
         socket.send_fds(self.socket, [data], fds)
         self.count += 1
 
@@ -63,17 +59,14 @@ class RawDevice:
         return data, fds
 
     def exchange(self, data: bytes, *, fds: Sequence[int] = ()) -> tuple[bytes, list[int]]:
-        """Send any bytes, and return the reply."""
         self.send(data, fds=fds)
         return self.receive()
 
     def ask(self, command: commands.Command, *, fds: Sequence[int] = ()) -> RawAnswer:
-        """Have a command done."""
         data, received = self.exchange(self.entry(command), fds=fds)
         return decoded(data, command=command, fds=received)
 
     def close(self) -> None:
-        """End the connection."""
         self.socket.close()
 
     def __enter__(self) -> Self:
@@ -84,13 +77,11 @@ class RawDevice:
 
 
 def decoded(data: bytes, *, command: commands.Command, fds: list[int]) -> RawAnswer:
-    """Take the reply to a command apart."""
     done = admin.decode_reply_untrusted(data, command)
     return RawAnswer(done.status, done.reply, fds, done.command_id, done.phase)
 
 
 def map_and_close(fd: int, *, writable: bool) -> mmap.mmap:
-    """Map all of a descriptor, and close it."""
     try:
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         return mmap.mmap(fd, os.fstat(fd).st_size, mmap.MAP_SHARED, protection)

@@ -9,7 +9,6 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,29 +44,21 @@ _UNREACHABLE: Final = "127.255.255.1"
 _COMPLAINTS: Final = ("Traceback", "internal error", "Exception in callback")
 
 
-@dataclass(frozen=True, slots=True)
-class FreeAddress:
-    """An address of this machine that nobody else uses."""
-
-    host: str
-    port: int
-
-
-def free_place() -> FreeAddress:
+def _free_address() -> tuple[str, int]:
     """Return an address of 127/8 with a free port: other cards may run on this machine."""
     draw = random.SystemRandom()
     host = f"127.{draw.randrange(1, 255)}.{draw.randrange(256)}.{draw.randrange(1, 255)}"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind((host, 0))
-        return FreeAddress(host, sock.getsockname()[1])
+        return host, sock.getsockname()[1]
 
 
 def start_card(group: ProcessGroup, directory: Path) -> Process:
     """Start a card with the three devices; its sockets are in `directory`/run. Raises BenchError."""
     lines = []
     for name in (HOSTILE, *GOOD):
-        place = free_place()
-        lines.append(f"  - {{name: {name}, address: {place.host}, port: {place.port}, security: {{mode: plain}}}}\n")
+        host, port = _free_address()
+        lines.append(f"  - {{name: {name}, address: {host}, port: {port}, security: {{mode: plain}}}}\n")
     config = directory / "card.yaml"
     config.write_text(f"run_dir: {directory / 'run'}\nlog_level: warning\nvfs:\n{''.join(lines)}")
     card = group.start("card", python("nitro_emu.cli", "run", str(config), "--json-lines"))
@@ -76,7 +67,6 @@ def start_card(group: ProcessGroup, directory: Path) -> Process:
 
 
 def complaints(card: Process) -> int:
-    """Return how many errors of its own a card has logged."""
     return sum(card.errors.count(each) for each in _COMPLAINTS)
 
 
@@ -97,7 +87,6 @@ def descriptors(card: Process) -> int:
 
 
 def stats_of(run_dir: Path, name: str = HOSTILE) -> dict[str, Any]:
-    """Return a device's counters and resources."""
     found: dict[str, Any] = ask(run_dir, "stats")["vfs"][name]
     return found
 

@@ -29,7 +29,7 @@ Other writes and messages are compared in a run of their own, before the one tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -38,7 +38,7 @@ from scripts.benches.card import shares
 from scripts.benches.card.cards import CardOptions, TwoCards, measured, two_cards
 from scripts.benches.card.neighbour import FAIR, KINDS, RINGS, WIRE, neighbour
 from scripts.benches.cases.latency import SMALL_SIZES, SPINNING, figures, round_trips
-from scripts.benches.outcome import Figures, Round, Wanted, over
+from scripts.benches.outcome import Figures, Round, Wanted, in_turn, over
 from scripts.benches.veth import iperf
 from scripts.harness.client_server import Event, run_both
 from scripts.harness.drops import no_drops
@@ -75,27 +75,20 @@ POLLING: Final = "busy_poll_"
 ENCRYPTED: Final = "encrypted_"
 
 
-def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds."""
-    with veth_pair(mtu=9000, offload=True) as pair:
-        for number in range(count):
-            yield _round(pair.on(halves()), number=number, seconds=seconds)
-
-
-def _round(two: TwoHosts, *, number: int, seconds: float) -> Round:
+def measure(number: int, seconds: float) -> Round:
     found: dict[str, dict[str, float]] = {OURS: {}, IN_PROCESS: {}}
-    for name, measure in _parts(two, seconds=seconds, backwards=bool(number % 2)):
-        with no_drops(two.namespaces, during=f"card, {name}"):
-            found[name] |= measure()
+    with veth_pair(mtu=9000, offload=True) as pair:
+        for name, part in in_turn(_parts(pair.on(halves()), seconds=seconds, number=number), number=number):
+            with no_drops(pair.namespaces, during=f"card, {name}"):
+                found[name] |= part()
     ours, in_process = found[OURS], found[IN_PROCESS]
-    return Round(number + 1, ours | ratios(ours, in_process), {IN_PROCESS: in_process})
+    return Round(number, ours | ratios(ours, in_process), {IN_PROCESS: in_process})
 
 
-def _parts(two: TwoHosts, *, seconds: float, backwards: bool) -> list[tuple[str, Callable[[], Figures]]]:
-    """Return whose figures are measured, and how, in the order of a round."""
+def _parts(two: TwoHosts, *, seconds: float, number: int) -> list[tuple[str, Callable[[], Figures]]]:
     polling, encrypted = CardOptions(busy_poll=True), CardOptions(encrypted=True)
-    parts: list[tuple[str, Callable[[], Figures]]] = [
-        (IN_PROCESS, partial(_in_process_round_trips, two, seconds=seconds)),
+    return [
+        (IN_PROCESS, partial(round_trips, two, *SPINNING, sizes=SMALL_SIZES, seconds=seconds)),
         (OURS, partial(_card_round_trips, two, CardOptions(), seconds=seconds)),
         (OURS, partial(_card_round_trips, two, polling, seconds=seconds, prefix=POLLING)),
         (IN_PROCESS, partial(_in_process_bulk, two, seconds=seconds)),
@@ -103,13 +96,11 @@ def _parts(two: TwoHosts, *, seconds: float, backwards: bool) -> list[tuple[str,
         (OURS, partial(_writes, two, encrypted, seconds=seconds, prefix=ENCRYPTED)),
         (OURS, partial(_rate, two, seconds=seconds)),
         (OURS, partial(_shares, two, seconds=seconds)),
-        (OURS, partial(_neighbours, two, seconds=seconds, backwards=backwards)),
+        (OURS, partial(_neighbours, two, seconds=seconds, number=number)),
     ]
-    return parts[::-1] if backwards else parts
 
 
 def ratios(ours: Figures, in_process: Figures) -> dict[str, float]:
-    """Return the ratios of one round."""
     flooded_us = max(ours[f"neighbour_p99_{kind}_us"] for kind in (RINGS, WIRE))
     return over(ours, in_process, OVER_IN_PROCESS) | {
         "encrypted_over_plain_ratio": ours[f"{ENCRYPTED}bulk_gbps"] / ours["bulk_gbps"],
@@ -119,10 +110,6 @@ def ratios(ours: Figures, in_process: Figures) -> dict[str, float]:
 
 
 # -- in process -------------------------------------------------------------------------------------------------------
-
-
-def _in_process_round_trips(two: TwoHosts, *, seconds: float) -> Figures:
-    return round_trips(two, *SPINNING, sizes=SMALL_SIZES, seconds=seconds)
 
 
 def _in_process_bulk(two: TwoHosts, *, seconds: float) -> Figures:
@@ -189,11 +176,9 @@ def _shares(two: TwoHosts, *, seconds: float) -> Figures:
 # -- neighbours -------------------------------------------------------------------------------------------------------
 
 
-def _neighbours(two: TwoHosts, *, seconds: float, backwards: bool) -> Figures:
-    """Measure a tenant alone, and beside each kind of neighbour."""
+def _neighbours(two: TwoHosts, *, seconds: float, number: int) -> Figures:
     found: dict[str, float] = {}
-    kinds: list[str | None] = [None, *KINDS]
-    for kind in kinds[::-1] if backwards else kinds:
+    for kind in in_turn((None, *KINDS), number=number):
         with two_cards(two, CardOptions(vfs=2)) as cards:
             if kind is None:
                 found |= _beside("idle", _round_trips(cards, seconds=seconds))

@@ -35,7 +35,6 @@ WANTED: Final = (
 
 
 def rounds(request: CaseOptions) -> Iterator[Round]:
-    """Make so many runs, each with a seed of its own."""
     first = 1 if request.seed is None else request.seed
     for seed in campaign.seeds(first, runs=campaign.planned(request, runs=RUNS)):
         found = measure(ENTRIES, seed=seed)

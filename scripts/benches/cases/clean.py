@@ -28,39 +28,35 @@ WANTED: Final = (
 )
 NEEDS: Final = (Need("iperf3", ("tcp_ratio_*", "cpu_per_gb_ratio_*")),)
 SECONDS: Final = 2.0
-LINKS: Final = ((9000, True), (1500, True), (9000, False), (1500, False))
+LINKS: Final = {
+    "mtu9000": (9000, True),
+    "mtu1500": (1500, True),
+    "mtu9000_nogso": (9000, False),
+    "mtu1500_nogso": (1500, False),
+}
+"""MTU, and whether segments are offloaded."""
 OURS: Final = "ours"
 
 
-def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds of all links and all contestants."""
-    for number in range(count):
-        yield _round(number + 1, seconds)
-
-
-def _round(number: int, seconds: float) -> Round:
+def measure(number: int, seconds: float) -> Round:
     found: dict[str, dict[str, float]] = {}
-    for mtu, offload in LINKS:
-        link = f"mtu{mtu}" if offload else f"mtu{mtu}_nogso"
+    for link, (mtu, offload) in LINKS.items():
         with veth_pair(mtu=mtu, offload=offload) as two:
             for name, flow in _flows(two, seconds=seconds):
-                figures = {f"{link}_gbps": flow.gbps, f"{link}_cpu_s_per_gb": flow.cpu_s_per_gb}
-                found.setdefault(name, {}).update(figures)
+                found.setdefault(name, {}).update(flow.named(f"{link}_{{}}"))
     ours = found.pop(OURS)
-    for mtu, offload in LINKS:
-        ours |= ratios(ours, found, link=f"mtu{mtu}" if offload else f"mtu{mtu}_nogso")
+    for link in LINKS:
+        ours |= ratios(ours, found, link=link)
     return Round(number, ours, found)
 
 
 def ratios(ours: Figures, baselines: dict[str, dict[str, float]], *, link: str) -> dict[str, float]:
-    """Return SRD's figures over those of the baselines that there are, on one link."""
     gbps = f"{link}_gbps"
     tcp = max(baselines.values(), key=lambda figures: figures[gbps], default={})
     return over(ours, tcp, {f"tcp_ratio_{link}": gbps, f"cpu_per_gb_ratio_{link}": f"{link}_cpu_s_per_gb"})
 
 
 def _flows(two: TwoHosts, *, seconds: float) -> Iterator[tuple[str, iperf.IperfFlow]]:
-    """Run the contestants, one after the other."""
     runs: dict[str, Callable[[], iperf.IperfFlow]] = {OURS: partial(iperf.ours, two, seconds=seconds, plain=True)}
     for algorithm in () if lacks("iperf3") else iperf.ALGORITHMS:
         runs[f"tcp_{algorithm}"] = partial(iperf.run, two, algorithm=algorithm, seconds=seconds)

@@ -11,20 +11,17 @@ times.
 
 from __future__ import annotations
 
-import json
 import os
-import sys
-from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from netns.children import Output
 from netns.lab.lab import Lab
-from netns.launcher import Launcher
 from netns.topology.model import reference
-from scripts.benches.outcome import Round, Wanted
+from scripts.benches.outcome import Round, Wanted, in_turn
+from scripts.harness.client_server import Event
 from scripts.harness.congestion import set_algorithm
 from scripts.harness.needs import EVERYTHING, Need, lacks_library
+from scripts.harness.ranks import heard, ranks
 from srd.compare.fabric import conditioned
 from srd.compare.grid import Condition
 from srd.perf.tcp_socket import CUBIC
@@ -41,33 +38,27 @@ MEGABYTES: Final = 256
 LIMIT_S: Final = 300.0
 
 
-def rounds(count: int, _seconds: float) -> Iterator[Round]:
-    """Make `count` rounds."""
+def measure(number: int, _seconds: float) -> Round:
     topology = conditioned(reference(), Condition({"loss": "1%"}), name=f"bench-dask-{os.getpid()}", seed=1)
-    for number in range(count):
-        found: dict[str, dict[str, float]] = {}
-        for protocol in PROTOCOLS if number % 2 == 0 else PROTOCOLS[::-1]:
-            with Lab.up(topology) as lab:
-                set_algorithm(lab, lab.topology.hosts, name=CUBIC)
-                found[protocol] = cluster_s(lab, protocol)
-        ours, tcp = found["srd"], found["tcp"]
-        ratios = {f"{task}_over_tcp_ratio": tcp[f"{task}_s"] / ours[f"{task}_s"] for task in TASKS}
-        both = sum(tcp[f"{task}_s"] for task in TASKS) / sum(ours[f"{task}_s"] for task in TASKS)
-        yield Round(number + 1, ours | ratios | {"lossy_over_tcp_ratio": both}, {"tcp": tcp})
+    found: dict[str, dict[str, float]] = {}
+    for protocol in in_turn(PROTOCOLS, number=number):
+        with Lab.up(topology) as lab:
+            set_algorithm(lab, lab.topology.hosts, name=CUBIC)
+            found[protocol] = cluster_s(lab, protocol)
+    ours, tcp = found["srd"], found["tcp"]
+    ratios = {f"{task}_over_tcp_ratio": tcp[f"{task}_s"] / ours[f"{task}_s"] for task in TASKS}
+    both = sum(tcp[f"{task}_s"] for task in TASKS) / sum(ours[f"{task}_s"] for task in TASKS)
+    return Round(number, ours | ratios | {"lossy_over_tcp_ratio": both}, {"tcp": tcp})
 
 
 def cluster_s(lab: Lab, protocol: str) -> dict[str, float]:
-    """Run a cluster; return how long each task took."""
     first, second = lab.topology.hosts[:2]
     found: dict[str, float] = {}
 
-    def on_line(rank: int, stream: Output, line: str) -> None:
-        if stream == "stdout" and rank == 0:
-            event = json.loads(line)
-            found[f"{event['event']}_s"] = event["seconds"]
+    def note(event: Event) -> None:
+        found[f"{event['event']}_s"] = event["seconds"]
 
-    command = [sys.executable, "-m", "scripts.harness.dask_rank", protocol, "--megabytes", str(MEGABYTES)]
-    environment = {"PYTHONPATH": path} if (path := os.environ.get("PYTHONPATH")) else {}
-    with Launcher.start(lab, hosts=[first, first, second], command=command, env=environment) as job:
-        job.wait(on_line=on_line, timeout_s=LIMIT_S)
+    hosts = [first, first, second]
+    with ranks(lab, hosts, "scripts.harness.dask_rank", protocol, "--megabytes", str(MEGABYTES)) as job:
+        job.wait(on_line=heard(note), timeout_s=LIMIT_S)
     return found

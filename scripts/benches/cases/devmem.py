@@ -14,7 +14,6 @@ one that gathers must be killed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from scripts.benches.devmem.run import DevmemTransfer, is_killed, transfer
@@ -34,12 +33,12 @@ SECONDS: Final = 4.0
 METHODS: Final = ("srd", "classic", "gather")
 
 
-def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds of all contestants, in turn. Raises BenchError if the guard does not work here."""
+def measure(number: int, seconds: float) -> Round:
+    """Measure all contestants, in turn. Raises BenchError if the guard does not work here."""
     with shaped_veth_pair(name="bench-shaped") as shaped, veth_pair(mtu=MTU, offload=True, name="bench-bare") as bare:
-        _verify_guard(bare)
-        for number in range(1, count + 1):
-            yield _round(number, shaped, bare, seconds=seconds)
+        if number == 1:
+            _verify_guard(bare)
+        return _round(number, shaped, bare, seconds=seconds)
 
 
 def _verify_guard(bare: TwoHosts) -> None:

@@ -32,7 +32,6 @@ WANTED: Final = (
 
 
 def measure(seed: int) -> Round:
-    """One round: a fabric with its seed."""
     shape = Shape(delay_us=100, limit_packets=10_000)
     topology = replace(leaf_spine(name=f"bench-ecmp-{os.getpid()}", shape=shape, seed=seed), ipv6=True)
     with Lab.up(topology) as lab:

@@ -28,8 +28,9 @@ from typing import Final
 import numpy as np
 
 from scripts.benches.case import CaseOptions
-from scripts.benches.outcome import Round, Wanted
+from scripts.benches.outcome import Round, Wanted, in_turn
 from scripts.benches.veth import iperf
+from scripts.benches.veth.iperf import IperfFlow
 from scripts.harness.client_server import python, run_both
 from scripts.harness.drops import no_drops
 from scripts.harness.errors import BenchError
@@ -53,7 +54,7 @@ SLOWEST_BPS: Final = 100e6
 """A transfer that is slower is given up."""
 _SEED: Final = 1
 _BLOCK_BYTES: Final = 16 << 20
-_MODES: Final = {"file": True, "secure_file": False}
+_MODES: Final = (("file", True), ("secure_file", False))
 """Prefix of the figures, and whether in plain text."""
 
 
@@ -68,7 +69,6 @@ def rounds(request: CaseOptions) -> Iterator[Round]:
 
 
 def _rounds(count: int, *, directory: Path, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds. Plain and encrypted take turns, and change who is first in each round."""
     with (
         veth_pair(mtu=9000, offload=True) as two,
         TemporaryDirectory(prefix="srd-bench-", dir=directory) as made,
@@ -78,20 +78,16 @@ def _rounds(count: int, *, directory: Path, seconds: float) -> Iterator[Round]:
         _write(source)
         small = Path(made, "small")
         _write_small(small)
-        for number in range(count):
+        for number in range(1, count + 1):
             figures = dict[str, float]()
-            for name, plain in sorted(_MODES.items(), reverse=bool(number % 2)):
+            for name, plain in in_turn(_MODES, number=number):
                 with no_drops(two.namespaces, during=name):
                     line_gbps = iperf.ours(two, seconds=seconds, plain=plain).gbps
-                    gbps, cpu_s_per_gb = _transfer(two, source, plain=plain)
-                figures |= {
-                    f"{name}_over_line_ratio": gbps / line_gbps,
-                    f"{name}_gbps": gbps,
-                    f"{name}_line_gbps": line_gbps,
-                    f"{name}_cpu_s_per_gb": cpu_s_per_gb,
-                }
+                    flow = _transfer(two, source, plain=plain)
+                figures |= flow.named(f"{name}_{{}}")
+                figures |= {f"{name}_line_gbps": line_gbps, f"{name}_over_line_ratio": flow.gbps / line_gbps}
             figures["small_files_s"] = _transfer_small(two, small)
-            yield Round(number + 1, figures)
+            yield Round(number, figures)
 
 
 def file_system(directory: Path) -> str:
@@ -122,37 +118,37 @@ def _write_small(directory: Path) -> None:
         (directory / f"{number}.bin").write_bytes(random.bytes(int(random.integers(_SMALL_BYTES))))
 
 
+def _sent_s(two: TwoHosts, source: Path, output: str, *, plain: bool, bound_s: float) -> float:
+    options = ["--json-lines", *(["--plain"] if plain else [])]
+    _, sent = run_both(
+        two,
+        server=python("srd", "recv", "-B", two.receiver, "-p", "0", "--output", output, "--once", *options),
+        client=lambda host, port: python("srd", "send", str(source), f"{host}:{port}", *options),
+        bound_s=START_S + bound_s,
+    )
+    return float(sent["seconds"])
+
+
 def _transfer_small(two: TwoHosts, source: Path) -> float:
     """Return the time for a directory of small files. Raises BenchError for a damaged or missing one."""
     with TemporaryDirectory(prefix="received-", dir=source.parent) as output:
-        _, sent = run_both(
-            two,
-            server=python("srd", "recv", "-B", two.receiver, "-p", "0", "--output", output, "--once", "--json-lines"),
-            client=lambda host, port: python("srd", "send", str(source), f"{host}:{port}", "--json-lines"),
-            bound_s=START_S + 60.0,
-        )
+        sent_s = _sent_s(two, source, output, plain=False, bound_s=60.0)
         names = os.listdir(source)  # noqa: PTH208 - names, not paths
         _, mismatch, errors = filecmp.cmpfiles(source, Path(output, source.name), names, shallow=False)
         if mismatch or errors:
             raise BenchError(
                 f"srd recv stored {len(mismatch)} other files than were sent, and {len(errors)} not at all"
             )
-    return float(sent["seconds"])
+    return sent_s
 
 
-def _transfer(two: TwoHosts, source: Path, *, plain: bool) -> tuple[float, float]:
+def _transfer(two: TwoHosts, source: Path, *, plain: bool) -> IperfFlow:
     """Return the goodput, and the CPU time per GB. Raises BenchError for a damaged byte."""
-    options = ["--json-lines", *(["--plain"] if plain else [])]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with TemporaryDirectory(prefix="received-", dir=source.parent) as output:
-        _, sent = run_both(
-            two,
-            server=python("srd", "recv", "-B", two.receiver, "-p", "0", "--output", output, "--once", *options),
-            client=lambda host, port: python("srd", "send", str(source), f"{host}:{port}", *options),
-            bound_s=START_S + FILE_BYTES * 8 / SLOWEST_BPS,
-        )
+        sent_s = _sent_s(two, source, output, plain=plain, bound_s=FILE_BYTES * 8 / SLOWEST_BPS)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         if not filecmp.cmp(source, Path(output, source.name), shallow=False):
             raise BenchError("srd recv stored other bytes than were sent")
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return 8 * FILE_BYTES / sent["seconds"] / 1e9, cpu_s / (FILE_BYTES / 1e9)
+    return IperfFlow(8 * FILE_BYTES / sent_s / 1e9, cpu_s / (FILE_BYTES / 1e9))

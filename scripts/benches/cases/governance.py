@@ -44,7 +44,6 @@ FLAVORS: Final = ("h100", "a100")
 
 
 def measure(seed: int) -> Figures:
-    """One round."""
     from tests.netns.governance_cases import CASES, differences  # noqa: PLC0415 - read for this case alone
 
     step(f"Kueue's {len(CASES):,} facts, a cycle, and {JOBS:,} jobs")

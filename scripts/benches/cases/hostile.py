@@ -66,7 +66,6 @@ WANTED: Final = (
 
 
 def rounds(request: CaseOptions) -> Iterator[Round]:
-    """Make one round with so many packets."""
     if os.geteuid():
         raise BenchError("hostile captures packets of its own transfer, which needs root; run it with sudo")
     seed = 1 if request.seed is None else request.seed
@@ -78,7 +77,6 @@ def rounds(request: CaseOptions) -> Iterator[Round]:
 
 
 def scenario(packets: int, *, seed: int, secure: bool) -> TortureScenario:
-    """Return a transfer and its attacker."""
     security, in_slice = "keys" if secure else "plain", min(packets, SLICE_PACKETS)
     plan = EndpointPlan(
         paths=32,
@@ -145,7 +143,6 @@ class _Span:
         ends: Sequence[tuple[float, int, int]],
         receiver: TortureWorker,
     ) -> None:
-        """Add the time between two entries."""
         self.seconds += after.at - before.at
         self.size_bytes += sum(
             length for at, length, status in ends if before.at <= at < after.at and status == Status.OK
@@ -155,7 +152,6 @@ class _Span:
 
     @property
     def bytes_per_s(self) -> float:
-        """Bytes that completed per second."""
         return self.size_bytes / self.seconds
 
 

@@ -41,12 +41,10 @@ with Lab.up(topology(sys.argv[1])):
 
 
 def topology(name: str) -> Topology:
-    """Return the measured lab."""
     return leaf_spine(name=name, leaves=4, spines=4, hosts_per_leaf=4, shape=SHAPE)
 
 
 def measure(seed: int) -> Round:
-    """One round."""
     name = f"bench-lab-{os.getpid()}"
     ups, downs = [], []
     for number in range(TIMES):
@@ -94,7 +92,6 @@ def _up_again(name: str) -> Lab:
 
 
 def _left_of(name: str) -> set[str]:
-    """Return the namespaces, records and relays of a lab."""
     relays, spec = set(), str(LabDirectory(name).relay_spec).encode()
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:

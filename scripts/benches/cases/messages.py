@@ -37,7 +37,6 @@ class OneLoss:
         self.lost: set[int] = set()
 
     def __call__(self, burst: Burst, index: int) -> bool:
-        """Whether to drop the burst's packet number `index`."""
         chosen = burst.message % EVERY == 0 and burst.offset // burst.segment_bytes + index == LOST_PACKET
         if not chosen or burst.message in self.lost:
             return False
@@ -46,7 +45,6 @@ class OneLoss:
 
 
 def measure(seed: int, _seconds: float) -> Round:
-    """One round: without loss, and with."""
     lossless_ms, lossy_ms = _times_ms(None, seed=seed), _times_ms(OneLoss(), seed=seed)
 
     def ratio(*, disturbed: bool) -> float:

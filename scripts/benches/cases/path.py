@@ -26,13 +26,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from scripts.benches.cases.clean import LINKS
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.veth import iperf
 from scripts.benches.veth.worker.path import KINDS, PLAIN, SECURE, STREAMS, WORKLOADS
-from scripts.harness.client_server import Event, require_no_drops, run_both
+from scripts.harness.client_server import Event, run_both
 from scripts.harness.drops import no_drops
 from scripts.harness.needs import Need, lacks
 from scripts.harness.perf import START_S
@@ -67,20 +68,17 @@ BULK_SECONDS: Final = 2.0
 """Seconds of a bulk flow: of shorter ones the start is much."""
 
 
-def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Measure `count` turns of each kind and workload."""
-    for made in messages(count, seconds):
-        if _lacks_bulk("iperf3") is None:
-            found, theirs = bulk(BULK_SECONDS)
-            made = Round(made.seed, {**made.ours, **found}, {**made.baselines, IPERF: theirs})  # noqa: PLW2901
-        yield made
+def measure(number: int, seconds: float) -> Round:
+    (made,) = messages(1, seconds)
+    if _lacks_bulk("iperf3") is not None:
+        return replace(made, seed=number)
+    found, theirs = bulk(BULK_SECONDS)
+    return Round(number, {**made.ours, **found}, {**made.baselines, IPERF: theirs})
 
 
 def messages(count: int, seconds: float, *, workloads: Sequence[str] = tuple(WORKLOADS)) -> Iterator[Round]:
-    """Measure `count` turns of each kind of messages."""
     bound_s = START_S + 3 * seconds * len(KINDS) * len(workloads) * (count + 1)
-    answered, measured = _run(workloads, bound_s=bound_s, turns=count, seconds=seconds)
-    require_no_drops(answered, measured)
+    _, measured = _run(workloads, bound_s=bound_s, turns=count, seconds=seconds)
     for number, turn in enumerate(measured["turns"], start=1):
         streams = {
             f"{figure}_{name}_us": value for name, kinds in turn.items() for figure, value in kinds[STREAMS].items()
@@ -114,22 +112,18 @@ def ours(turn: Mapping[str, Mapping[str, Figures]]) -> dict[str, float]:
 
 
 def bulk(seconds: float) -> tuple[dict[str, float], dict[str, float]]:
-    """Measure bulk on each link; return our figures and iperf3's."""
     found: dict[str, float] = {}
     theirs: dict[str, float] = {}
-    for mtu, offload in LINKS:
-        link = f"bulk_mtu{mtu}" if offload else f"bulk_mtu{mtu}_nogso"
-        with veth_pair(mtu=mtu, offload=offload) as two, no_drops(two.namespaces, during=link):
+    for link, (mtu, offload) in LINKS.items():
+        with veth_pair(mtu=mtu, offload=offload) as two, no_drops(two.namespaces, during=f"bulk, {link}"):
             plain = iperf.ours(two, seconds=seconds, plain=True)
             tcp = iperf.run(two, algorithm=CUBIC, seconds=seconds)
             secure = iperf.ours(two, seconds=seconds, plain=False)
-        theirs |= {f"gbps_{link}": tcp.gbps, f"cpu_s_per_gb_{link}": tcp.cpu_s_per_gb}
+        theirs |= tcp.named(f"{{}}_bulk_{link}")
         for flow, suffix in ((plain, ""), (secure, "_secure")):
-            found |= {
-                f"gbps_{link}{suffix}": flow.gbps,
-                f"cpu_s_per_gb_{link}{suffix}": flow.cpu_s_per_gb,
-                f"gbps_ratio_{link}{suffix}": flow.gbps / tcp.gbps,
-                f"cpu_ratio_{link}{suffix}": flow.cpu_s_per_gb / tcp.cpu_s_per_gb,
+            found |= flow.named(f"{{}}_bulk_{link}{suffix}") | {
+                f"gbps_ratio_bulk_{link}{suffix}": flow.gbps / tcp.gbps,
+                f"cpu_ratio_bulk_{link}{suffix}": flow.cpu_s_per_gb / tcp.cpu_s_per_gb,
             }
     return found, theirs
 

@@ -27,21 +27,17 @@ is that of its fastest iteration. The medians are reported, too.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from typing import Final
 
-from netns.children import Output
 from netns.errors import LabError
 from netns.examples import file_named
 from netns.inventory.fabric_layers import nodes_of
 from netns.inventory.layers import level_named
 from netns.lab.lab import Lab
-from netns.launcher import Launcher
 from netns.placement import Job, place
 from netns.placement.job import JobTopology
 from netns.placement.model import Usage
@@ -50,11 +46,12 @@ from netns.topology.file import read_topology
 from netns.topology.model import Topology
 from netns.topology.routing import delay_and_rate, distances
 from scripts.benches.outcome import Figures, Wanted
+from scripts.harness.drops import require_no_relay_drops
 from scripts.harness.errors import BenchError
+from scripts.harness.ranks import heard, ranks
 
 WANTED: Final = (Wanted("bad_over_required_ratio", ">", 1.5),)
 
-ROOT: Final = Path(__file__).resolve().parents[3]
 PROGRAM: Final = "srd.examples.allreduce"
 RANKS: Final = 4
 TENSOR_BYTES: Final = 8 << 20
@@ -68,8 +65,6 @@ PLACEMENTS: Final = ("required", "preferred", "bad")
 
 @dataclass(frozen=True, slots=True)
 class RingSize:
-    """The size of a measurement."""
-
     tensor_bytes: int = TENSOR_BYTES
     iterations: int = ITERATIONS
     """Iterations of each run."""
@@ -85,19 +80,17 @@ def measure(seed: int, *, size: RingSize) -> Figures:
             seconds: dict[str, list[float]] = {name: [] for name in PLACEMENTS}
             for name in (PLACEMENTS[turn:] + PLACEMENTS[:turn]) * VISITS:
                 seconds[name] += _iterations_s(lab, hosts=hosts[name], size=size)
-            relay = lab.relay_status() or {}
+            require_no_relay_drops(lab)
+            late_us = (lab.relay_status() or {})["late_mean_us"]
     except LabError as error:
         raise BenchError(str(error)) from None
-    if relay["tap_drops"]:
-        raise BenchError(f"the relay left {relay['tap_drops']} frames unread: this host is too busy; try again")
     found = figures(topology, hosts=hosts, seconds=seconds, tensor_bytes=size.tensor_bytes)
-    return found | {"relay_late_mean_us": relay["late_mean_us"]}
+    return found | {"relay_late_mean_us": late_us}
 
 
 def figures(
     topology: Topology, *, hosts: Mapping[str, Sequence[str]], seconds: Mapping[str, Sequence[float]], tensor_bytes: int
 ) -> dict[str, float]:
-    """Return the figures of a round, and the predicted ones."""
     fastest_s = {name: min(seconds[name]) for name in PLACEMENTS}
     links = {name: sum(ring_links(topology, hosts=hosts[name])) for name in PLACEMENTS}
     model_s = {name: modelled_s(topology, hosts=hosts[name], tensor_bytes=tensor_bytes) for name in PLACEMENTS}
@@ -114,7 +107,6 @@ def figures(
 
 
 def placements(topology: Topology) -> dict[str, tuple[str, ...]]:
-    """Return the host of each rank, by placement."""
     nodes = nodes_of(topology)
     job = Job(name="allreduce", ranks=RANKS, command=("true",), topology=JobTopology(required=level_named(3)))
     near = place(job, nodes).hosts
@@ -142,19 +134,13 @@ def _ring(hosts: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _iterations_s(lab: Lab, *, hosts: Sequence[str], size: RingSize) -> list[float]:
-    """Return the times of the iterations of one run on these hosts."""
     sizes = ["--bytes", str(size.tensor_bytes), "--iterations", str(size.iterations)]
-    command = [sys.executable, "-m", PROGRAM, *sizes, "--delay-target", DELAY_TARGET]
-    with Launcher.start(lab, hosts=hosts, command=command, env={"PYTHONPATH": str(ROOT)}) as ranks:
-        ranks.wait(on_line=_ignore_output, timeout_s=TIMEOUT_S)
-        strays = [str(rank) for rank in ranks.ranks if rank.ran_in != rank.host]
-        iterations_s = ranks.iterations_s
+    with ranks(lab, hosts, PROGRAM, *sizes, "--delay-target", DELAY_TARGET) as job:
+        job.wait(on_line=heard(), timeout_s=TIMEOUT_S)  # a wrong sum shows in the exit status
+        strays = [str(rank) for rank in job.ranks if rank.ran_in != rank.host]
+        iterations_s = job.iterations_s
     if strays:
         raise BenchError(f"not in the namespace of their host: {', '.join(strays)}")
     if len(iterations_s) != size.iterations:
         raise BenchError(f"{len(iterations_s)} of {size.iterations} iterations were reported by all ranks")
     return iterations_s
-
-
-def _ignore_output(_rank: int, _stream: Output, _line: str) -> None:
-    """Ignore the ranks' other output; a wrong sum shows in the exit status."""

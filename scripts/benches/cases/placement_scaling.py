@@ -47,7 +47,6 @@ REQUESTS: Final = {
 
 
 def measure() -> Figures:
-    """One round, both sizes in turn."""
     small, large = cluster(NODES), cluster(NODES * GROWTH)
     times = {name: (_fastest_s(small, request), _fastest_s(large, request)) for name, request in REQUESTS.items()}
     figures = {f"assign_2500_{name}_ms": few * 1e3 for name, (few, _) in times.items()}

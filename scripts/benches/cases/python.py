@@ -8,7 +8,6 @@ call the AEAD for each packet, which bounds the ratio: 7.6 was measured, and 50 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from scripts.benches.outcome import Round, Wanted
@@ -28,22 +27,19 @@ SUFFIXES: Final = {9000: "", 1500: "_mtu1500"}
 """MTU, and the suffix of its figures."""
 
 
-def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds."""
-    for number in range(count):
-        ours, theirs = dict[str, float](), dict[str, float]()
-        for mtu, suffix in SUFFIXES.items():
-            with veth_pair(mtu=mtu, offload=True) as two, no_drops(two.namespaces, during="ours and aioquic"):
-                ours_gbps = iperf.ours(two, seconds=seconds, plain=False).gbps
-                theirs_gbps = aioquic_gbps(two, mtu=mtu, seconds=seconds)
-            ours[f"payload_gbps{suffix}"] = ours_gbps
-            ours[f"aioquic_ratio{suffix}"] = ours_gbps / theirs_gbps
-            theirs[f"payload_gbps{suffix}"] = theirs_gbps
-        yield Round(number + 1, ours, {"aioquic": theirs})
+def measure(number: int, seconds: float) -> Round:
+    ours, theirs = dict[str, float](), dict[str, float]()
+    for mtu, suffix in SUFFIXES.items():
+        with veth_pair(mtu=mtu, offload=True) as two, no_drops(two.namespaces, during="ours and aioquic"):
+            ours_gbps = iperf.ours(two, seconds=seconds, plain=False).gbps
+            theirs_gbps = aioquic_gbps(two, mtu=mtu, seconds=seconds)
+        ours[f"payload_gbps{suffix}"] = ours_gbps
+        ours[f"aioquic_ratio{suffix}"] = ours_gbps / theirs_gbps
+        theirs[f"payload_gbps{suffix}"] = theirs_gbps
+    return Round(number, ours, {"aioquic": theirs})
 
 
 def aioquic_gbps(two: TwoHosts, *, mtu: int, seconds: float) -> float:
-    """Run the flow of aioquic; return its goodput."""
     _, sent = run_both(
         two,
         server=worker(WORKER, "receive", host=two.receiver, mtu=mtu),

@@ -8,7 +8,6 @@ time of both ends per message.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from scripts.benches.outcome import Round, Wanted
@@ -23,16 +22,14 @@ CHECKED: Final = 100_000
 KINDS: Final = (("64b", 64, 1), ("64b_100_peers", 64, 100), ("4kib", 4096, 1), ("4kib_100_peers", 4096, 100))
 
 
-def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds of all sizes."""
+def measure(number: int, seconds: float) -> Round:
+    figures: dict[str, float] = {}
     with veth_pair(mtu=9000, offload=True) as two:
-        for number in range(count):
-            figures: dict[str, float] = {}
-            for name, message_bytes, peers in KINDS:
-                with no_drops(two.namespaces, during=name):
-                    rate, cpu_us = _rate(two, message_bytes=message_bytes, peers=peers, seconds=seconds)
-                figures |= {f"messages_per_second_{name}": rate, f"cpu_per_message_{name}_us": cpu_us}
-            yield Round(number + 1, figures)
+        for name, message_bytes, peers in KINDS:
+            with no_drops(two.namespaces, during=name):
+                rate, cpu_us = _rate(two, message_bytes=message_bytes, peers=peers, seconds=seconds)
+            figures |= {f"messages_per_second_{name}": rate, f"cpu_per_message_{name}_us": cpu_us}
+    return Round(number, figures)
 
 
 def _rate(two: TwoHosts, *, message_bytes: int, peers: int, seconds: float) -> tuple[float, float]:

@@ -37,8 +37,6 @@ LINK: Final = "leaf1-h2"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The result of one rate."""
-
     offered: int
     carried: int
     drops: int
@@ -48,12 +46,10 @@ class Step:
 
     @property
     def clean(self) -> bool:
-        """Whether every packet that was sent was forwarded."""
         return not self.drops and self.carried == self.offered
 
 
 def measure(seed: int) -> Round:
-    """One round."""
     topology = one_switch(name=f"bench-relay-{os.getpid()}", mtu=1500, to_h2=SHAPE, seed=seed)
     with Lab.up(topology, backend="relay") as lab:
         _step(lab, rate=WANTED_PER_S // 2, seconds=STEP_S)  # warm-up

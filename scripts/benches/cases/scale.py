@@ -39,15 +39,12 @@ HOPS_PER_BYTE: Final = 0.9
 
 
 class Ran(NamedTuple):
-    """What one process did."""
-
     hops: int
     processor_s: float
     memory_bytes: int
 
 
 def rounds(request: CaseOptions) -> Iterator[Round]:
-    """Make one round."""
     first, size_bytes = request.seed or 1, int((request.packets or HOPS) / PROCESSES / HOPS_PER_BYTE)
     context = multiprocessing.get_context("fork")  # nothing here has threads yet
     began_s = perf_counter()

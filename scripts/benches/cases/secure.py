@@ -10,12 +10,11 @@ Handshakes: `handshakes_per_s` of one initiator and one responder, a process eac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from scripts.benches.cases.latency import SMALL_SIZES, round_trips
 from scripts.benches.cases.python import aioquic_gbps
-from scripts.benches.outcome import Round, Wanted, over
+from scripts.benches.outcome import Round, Wanted, in_turn, over
 from scripts.benches.veth import iperf
 from scripts.benches.veth.wireguard import tunnel
 from scripts.harness.client_server import run_both
@@ -40,40 +39,33 @@ NEEDS: Final = (
 SECONDS: Final = 2.0
 MTUS: Final = (9000, 1500)
 WORKER: Final = "scripts.benches.veth.worker.handshakes"
+OURS, PLAIN, AIOQUIC, WIREGUARD = "ours", "plain", "aioquic", "wireguard"
 
 
-def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds. Plain and encrypted take turns, and change who is first in each round."""
-    for number in range(count):
-        order = (True, False) if number % 2 else (False, True)
-        found: dict[bool, dict[str, float]] = {True: {}, False: {}}
-        theirs: dict[str, float] = {}
-        tunnelled: dict[str, float] = {}
-        for mtu in MTUS:
-            with veth_pair(mtu=mtu, offload=True) as two:
-                with no_drops(two.namespaces, during="secure"):
-                    for plain in order:
-                        flow = iperf.ours(two, seconds=seconds, plain=plain)
-                        figures = {f"gbps_mtu{mtu}": flow.gbps, f"cpu_s_per_gb_mtu{mtu}": flow.cpu_s_per_gb}
-                        found[plain] |= figures
-                    if mtu == min(MTUS) and not lacks_library("aioquic"):
-                        theirs[f"gbps_mtu{mtu}"] = aioquic_gbps(two, mtu=mtu, seconds=seconds)
+def measure(number: int, seconds: float) -> Round:
+    found: dict[str, dict[str, float]] = {OURS: {}, PLAIN: {}, AIOQUIC: {}, WIREGUARD: {}}
+    for mtu in MTUS:
+        with veth_pair(mtu=mtu, offload=True) as two:
+            with no_drops(two.namespaces, during="secure"):
+                for name in in_turn((OURS, PLAIN), number=number):
+                    is_plain = name == PLAIN
+                    found[name] |= iperf.ours(two, seconds=seconds, plain=is_plain).named(f"{{}}_mtu{mtu}")
                     if mtu == max(MTUS):
-                        for plain in order:
-                            found[plain] |= _round_trips(two, seconds=seconds, plain=plain)
-                            found[plain] |= _handshakes(two, seconds=seconds, plain=plain)
-                if not (lacks("wireguard-go") or lacks("iperf3")):
-                    with tunnel(two, mtu=mtu) as inner:  # drops at its sockets are its own
-                        tunnelled[f"gbps_mtu{mtu}"] = iperf.run(inner, algorithm=CUBIC, seconds=seconds).gbps
-        baselines = {"plain": found[True], "aioquic": theirs, "wireguard": tunnelled}
-        ours = found[False]
-        ours |= {
-            **over(ours, found[True], {f"secure_over_plain_ratio_mtu{mtu}": f"gbps_mtu{mtu}" for mtu in MTUS}),
-            **over(ours, theirs, {"aioquic_ratio": f"gbps_mtu{min(MTUS)}"}),
-            **over(ours, tunnelled, {f"wireguard_ratio_mtu{mtu}": f"gbps_mtu{mtu}" for mtu in MTUS}),
-            "p50_64b_added_us": ours["p50_64b_us"] - found[True]["p50_64b_us"],
-        }
-        yield Round(number + 1, ours, {name: figures for name, figures in baselines.items() if figures})
+                        found[name] |= _round_trips(two, seconds=seconds, plain=is_plain)
+                        found[name] |= _handshakes(two, seconds=seconds, plain=is_plain)
+                if mtu == min(MTUS) and not lacks_library("aioquic"):
+                    found[AIOQUIC][f"gbps_mtu{mtu}"] = aioquic_gbps(two, mtu=mtu, seconds=seconds)
+            if not (lacks("wireguard-go") or lacks("iperf3")):
+                with tunnel(two, mtu=mtu) as inner:  # drops at its sockets are its own
+                    found[WIREGUARD][f"gbps_mtu{mtu}"] = iperf.run(inner, algorithm=CUBIC, seconds=seconds).gbps
+    ours = found.pop(OURS)
+    ours |= {
+        **over(ours, found[PLAIN], {f"secure_over_plain_ratio_mtu{mtu}": f"gbps_mtu{mtu}" for mtu in MTUS}),
+        **over(ours, found[AIOQUIC], {"aioquic_ratio": f"gbps_mtu{min(MTUS)}"}),
+        **over(ours, found[WIREGUARD], {f"wireguard_ratio_mtu{mtu}": f"gbps_mtu{mtu}" for mtu in MTUS}),
+        "p50_64b_added_us": ours["p50_64b_us"] - found[PLAIN]["p50_64b_us"],
+    }
+    return Round(number, ours, {name: figures for name, figures in found.items() if figures})
 
 
 def _round_trips(two: TwoHosts, *, seconds: float, plain: bool) -> dict[str, float]:

@@ -6,7 +6,6 @@ ratio of the two at one size. `scripts/benches/picture.py` draws the JSON.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from scripts.benches.cases.latency import TCP, name_of, round_trips
@@ -20,18 +19,14 @@ SECONDS: Final = 13.0
 SIZES: Final = tuple(4**power for power in range(13))
 
 
-def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds of all sizes."""
-    with veth_pair(mtu=9000, offload=True) as pair:
+def measure(number: int, seconds: float) -> Round:
+    with veth_pair(mtu=9000, offload=True) as pair, no_drops(pair.namespaces, during="sizes"):
         two = pair.on(own_cores())
-        for number in range(count):
-            with no_drops(two.namespaces, during="sizes"):
-                ours = round_trips(two, "--plain", sizes=SIZES, seconds=seconds)
-                tcp = round_trips(two, *TCP, sizes=SIZES, seconds=seconds)
-            yield Round(number + 1, ours | {"worst_ratio": worst_ratio(ours, tcp)}, {"tcp": tcp})
+        ours = round_trips(two, "--plain", sizes=SIZES, seconds=seconds)
+        tcp = round_trips(two, *TCP, sizes=SIZES, seconds=seconds)
+    return Round(number, ours | {"worst_ratio": worst_ratio(ours, tcp)}, {"tcp": tcp})
 
 
 def worst_ratio(ours: dict[str, float], tcp: dict[str, float]) -> float:
-    """Return the largest ratio of the medians at one size."""
     medians = (f"p50_{name_of(size)}_us" for size in SIZES)
     return max(ours[median] / tcp[median] for median in medians)

@@ -8,10 +8,9 @@ goodput of one stream over that of the others with one task; `*_16`: of 16.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
-from scripts.benches.outcome import Round, Wanted, over
+from scripts.benches.outcome import Round, Wanted, in_turn, over
 from scripts.benches.veth.iperf import IperfFlow
 from scripts.benches.veth.worker.streams import KINDS, MESSAGE, STREAM, TCP
 from scripts.harness.client_server import run_both
@@ -31,21 +30,18 @@ WORKER: Final = "scripts.benches.veth.worker.streams"
 COUNTS: Final = {"": 1, "_16": 16}
 
 
-def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds, with the contestants in turn."""
+def measure(number: int, seconds: float) -> Round:
+    found: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
     with veth_pair(mtu=9000, offload=True) as two:
-        for number in range(count):
-            found: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
-            for suffix, streams in COUNTS.items():
-                for kind in KINDS if number % 2 else reversed(KINDS):
-                    with no_drops(two.namespaces, during=kind):
-                        flow = _flow(two, kind=kind, count=streams, seconds=seconds)
-                    found[kind] |= {f"gbps{suffix}": flow.gbps, f"cpu_s_per_gb{suffix}": flow.cpu_s_per_gb}
-            ours = found.pop(STREAM)
-            for name in (MESSAGE, TCP):
-                ratios = {f"stream_over_{name}_ratio{suffix}": f"gbps{suffix}" for suffix in COUNTS}
-                ours |= over(ours, found[name], ratios)
-            yield Round(number + 1, ours, found)
+        for suffix, streams in COUNTS.items():
+            for kind in in_turn(KINDS, number=number):
+                with no_drops(two.namespaces, during=kind):
+                    found[kind] |= _flow(two, kind=kind, count=streams, seconds=seconds).named(f"{{}}{suffix}")
+    ours = found.pop(STREAM)
+    for name in (MESSAGE, TCP):
+        ratios = {f"stream_over_{name}_ratio{suffix}": f"gbps{suffix}" for suffix in COUNTS}
+        ours |= over(ours, found[name], ratios)
+    return Round(number, ours, found)
 
 
 def _flow(two: TwoHosts, *, kind: str, count: int, seconds: float) -> IperfFlow:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -48,19 +47,16 @@ MARGIN_S: Final = 3.0
 """Time of TCP's bulk flow after it, as the processes start at different speeds."""
 
 
-def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds."""
+def measure(number: int, seconds: float) -> Round:
     with Lab.up(reference(name=f"bench-tail-{os.getpid()}")) as lab:
-        multipath = has_mptcp(lab)
-        for number in range(count):
-            baselines = {"mptcp": measure_tcp(lab, seconds=seconds, mptcp=True)} if multipath else {}
-            measured = ours_loaded(TwoHosts.of_lab(lab, SENDER, RECEIVER), seconds=seconds)
-            ours = figures(measured) | {"bulk_mbps": 1e3 * measured["bulk_gbps"]}
-            baselines["cubic"] = measure_tcp(lab, seconds=seconds, mptcp=False)
-            whole_fabric = baselines.get("mptcp", baselines["cubic"])
-            ours |= over(ours, whole_fabric, {"p999_fabric_ratio": "p999_64b_us"})
-            ours |= over(ours, baselines["cubic"], {"p999_cubic_ratio": "p999_64b_us"})
-            yield Round(number + 1, ours | {"relay": int(lab.backend == "relay")}, baselines)
+        baselines = {"mptcp": measure_tcp(lab, seconds=seconds, mptcp=True)} if has_mptcp(lab) else {}
+        measured = ours_loaded(TwoHosts.of_lab(lab, SENDER, RECEIVER), seconds=seconds)
+        ours = figures(measured) | {"bulk_mbps": 1e3 * measured["bulk_gbps"]}
+        baselines["cubic"] = measure_tcp(lab, seconds=seconds, mptcp=False)
+    whole_fabric = baselines.get("mptcp", baselines["cubic"])
+    ours |= over(ours, whole_fabric, {"p999_fabric_ratio": "p999_64b_us"})
+    ours |= over(ours, baselines["cubic"], {"p999_cubic_ratio": "p999_64b_us"})
+    return Round(number, ours | {"relay": int(lab.backend == "relay")}, baselines)
 
 
 def has_mptcp(lab: Lab) -> bool:
@@ -95,5 +91,4 @@ def measure_tcp(lab: Lab, *, seconds: float, mptcp: bool) -> dict[str, float]:
 
 
 def _sent_bytes(lab: Lab) -> int:
-    """Return what the fabric has sent so far."""
     return sum(Reading.take(lab).sent_bytes.values())

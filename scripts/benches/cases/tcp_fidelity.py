@@ -33,7 +33,6 @@ SETTINGS: Final = {
 
 
 def measure(seed: int) -> Round:
-    """One round."""
     relay, kernel = (_medians(fabric) for fabric in ("relay", "kernel"))
     deviations = {name: abs(relay[name] / kernel[name] - 1) for name in SETTINGS}
     return Round(

@@ -25,18 +25,15 @@ Ranks and relay share the machine's cores, so other load adds to all times; rati
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import Final
 
-from netns.children import Output
 from netns.errors import RankError
 from netns.examples import file_named
 from netns.faults.faults import fail
@@ -45,13 +42,15 @@ from netns.launcher import Launcher
 from netns.topology.file import read_topology
 from netns.topology.model import Topology, leaf_spine, reference
 from scripts.benches.cases.placement_ring import placements
-from scripts.benches.outcome import Figures, Round, Wanted
+from scripts.benches.outcome import Figures, Round, Wanted, in_turn
+from scripts.harness.client_server import Event
 from scripts.harness.congestion import set_algorithm
 from scripts.harness.needs import EVERYTHING, Need, lacks_library
+from scripts.harness.ranks import heard, ranks
 from srd.compare.counters import Reading
 from srd.compare.fabric import conditioned
 from srd.compare.grid import Condition
-from srd.perf.tcp_socket import CUBIC, why_unavailable
+from srd.perf.tcp_socket import BBR, CUBIC, why_unavailable
 
 WANTED: Final = (
     Wanted("clean_over_gloo_ratio", ">=", 1, over="median"),
@@ -77,7 +76,7 @@ CUT_S: Final = 45.0
 DDP_STEPS: Final = 15
 DDP_PLACEMENTS: Final = {"placed": "required", "bad": "bad"}
 """As `placement_ring` calls them."""
-BBR: Final = "bbr"
+RANK: Final = "scripts.harness.torch_rank"
 
 
 def topology(name: str, *, spread: bool, loss: bool) -> Topology:
@@ -92,34 +91,32 @@ def topology(name: str, *, spread: bool, loss: bool) -> Topology:
     return conditioned(made, Condition({"loss": "1%"}), name=name, seed=1) if loss else made
 
 
-def rounds(count: int, _seconds: float) -> Iterator[Round]:
-    """Make `count` rounds."""
-    for number in range(count):
-        found: dict[str, dict[str, float]] = {backend: {} for backend in BACKENDS}
-        turn = BACKENDS if number % 2 == 0 else BACKENDS[::-1]
-        for fabric, work in (("bare", BARE), ("clean", SHAPED), ("lossy", SHAPED)):
-            name = f"bench-torch-{os.getpid()}"
-            with Lab.up(topology(name, spread=fabric != "bare", loss=fabric == "lossy")) as lab:
-                set_algorithm(lab, lab.topology.hosts, name=CUBIC)
-                for world in WORLDS:
-                    for backend in turn:
-                        times = job_s(lab, backend, world=world, work=work)
-                        found[backend] |= figures(times, fabric=fabric, world=world, work=work)
-                if fabric == "lossy" and why_unavailable(algorithm=BBR, mptcp=False) is None:
-                    set_algorithm(lab, lab.topology.hosts, name=BBR)
-                    times = job_s(lab, "gloo", world=2, work=work)
-                    found["gloo"] |= figures(times, fabric="lossy_bbr", world=2, work=work)
-        for backend in turn:
-            with Lab.up(topology(f"bench-torch-{os.getpid()}", spread=True, loss=False)) as lab:
-                set_algorithm(lab, lab.topology.hosts, name=CUBIC)
-                found[backend] |= dead_spine(lab, backend)
-        topology_of_racks = replace(read_topology(file_named("cluster")), name=f"bench-torch-{os.getpid()}", seed=1)
-        with Lab.up(topology_of_racks, backend="relay") as lab:
+def measure(number: int, _seconds: float) -> Round:
+    found: dict[str, dict[str, float]] = {backend: {} for backend in BACKENDS}
+    turn = in_turn(BACKENDS, number=number)
+    for fabric, work in (("bare", BARE), ("clean", SHAPED), ("lossy", SHAPED)):
+        name = f"bench-torch-{os.getpid()}"
+        with Lab.up(topology(name, spread=fabric != "bare", loss=fabric == "lossy")) as lab:
             set_algorithm(lab, lab.topology.hosts, name=CUBIC)
-            for backend in turn:
-                found[backend] |= ddp_steps_ms(lab, backend)
-        found["srd"]["ddp_bad_over_placed_ratio"] = found["srd"]["ddp_bad_step_ms"] / found["srd"]["ddp_placed_step_ms"]
-        yield Round(number + 1, found["srd"] | ratios(found["srd"], found["gloo"]), {"gloo": found["gloo"]})
+            for world in WORLDS:
+                for backend in turn:
+                    times = job_s(lab, backend, world=world, work=work)
+                    found[backend] |= figures(times, fabric=fabric, world=world, work=work)
+            if fabric == "lossy" and why_unavailable(algorithm=BBR, mptcp=False) is None:
+                set_algorithm(lab, lab.topology.hosts, name=BBR)
+                times = job_s(lab, "gloo", world=2, work=work)
+                found["gloo"] |= figures(times, fabric="lossy_bbr", world=2, work=work)
+    for backend in turn:
+        with Lab.up(topology(f"bench-torch-{os.getpid()}", spread=True, loss=False)) as lab:
+            set_algorithm(lab, lab.topology.hosts, name=CUBIC)
+            found[backend] |= dead_spine(lab, backend)
+    topology_of_racks = replace(read_topology(file_named("cluster")), name=f"bench-torch-{os.getpid()}", seed=1)
+    with Lab.up(topology_of_racks, backend="relay") as lab:
+        set_algorithm(lab, lab.topology.hosts, name=CUBIC)
+        for backend in turn:
+            found[backend] |= ddp_steps_ms(lab, backend)
+    found["srd"]["ddp_bad_over_placed_ratio"] = found["srd"]["ddp_bad_step_ms"] / found["srd"]["ddp_placed_step_ms"]
+    return Round(number, found["srd"] | ratios(found["srd"], found["gloo"]), {"gloo": found["gloo"]})
 
 
 def hosts_of(lab: Lab, *, world: int) -> list[str]:
@@ -128,23 +125,16 @@ def hosts_of(lab: Lab, *, world: int) -> list[str]:
     return [hosts[0], hosts[2], hosts[1], hosts[3]][:world]
 
 
-def command(backend: str, mode: str, work: Sequence[tuple[int, int]]) -> list[str]:
-    """Return a rank's command."""
-    sizes = [f"{size_bytes}:{count}" for size_bytes, count in work]
-    return [sys.executable, "-m", "scripts.harness.torch_rank", backend, mode, *sizes]
+def started(lab: Lab, hosts: Sequence[str], backend: str, mode: str, work: Iterable[tuple[int, int]]) -> Launcher:
+    return ranks(lab, hosts, RANK, backend, mode, *(f"{size_bytes}:{count}" for size_bytes, count in work))
 
 
 def job_s(lab: Lab, backend: str, *, world: int, work: Mapping[str, tuple[int, int]]) -> dict[str, list[float]]:
     """Run a job; return the times of its all-reduces, by size."""
-    hosts = hosts_of(lab, world=world)
-    with Launcher.start(lab, hosts=hosts, command=command(backend, "sizes", [*work.values()])) as job:
-        job.wait(on_line=_ignore, timeout_s=JOB_S)
+    with started(lab, hosts_of(lab, world=world), backend, "sizes", work.values()) as job:
+        job.wait(on_line=heard(), timeout_s=JOB_S)
         left = iter(job.iterations_s)
         return {name: [next(left) for _ in range(count)] for name, (_, count) in work.items()}
-
-
-def _ignore(_rank: int, _stream: Output, _line: str) -> None:
-    pass
 
 
 def figures(
@@ -164,8 +154,6 @@ def figures(
 
 
 def ratios(ours: Figures, gloo: Figures) -> dict[str, float]:
-    """Return gloo's times over ours."""
-
     def over_gloo(fabric: str, world: int, name: str) -> float:
         key = f"{fabric}_{world}ranks_{name}_ms"
         return gloo[key] / ours[key]
@@ -186,18 +174,11 @@ def ddp_steps_ms(lab: Lab, backend: str) -> dict[str, float]:
     """Train with ranks near each other, and far apart; return the median step of each."""
     hosts = placements(lab.topology)
     found: dict[str, float] = {}
-    command = [sys.executable, "-m", "scripts.harness.torch_rank", backend, "train", "--steps", str(DDP_STEPS)]
     for name, placement in DDP_PLACEMENTS.items():
-        seconds: list[float] = []
-
-        def on_line(rank: int, stream: Output, line: str, seconds: list[float] = seconds) -> None:
-            step = json.loads(line) if stream == "stdout" and rank == 0 else {}
-            if step.get("event") == "step":
-                seconds.append(step["seconds"])
-
-        with Launcher.start(lab, hosts=hosts[placement], command=command) as job:
-            job.wait(on_line=on_line, timeout_s=JOB_S)
-        found[f"ddp_{name}_step_ms"] = 1e3 * median(seconds)
+        events: list[Event] = []
+        with ranks(lab, hosts[placement], RANK, backend, "train", "--steps", str(DDP_STEPS)) as job:
+            job.wait(on_line=heard(events.append), timeout_s=JOB_S)
+        found[f"ddp_{name}_step_ms"] = 1e3 * median(each["seconds"] for each in events if each["event"] == "step")
     return found
 
 
@@ -206,10 +187,9 @@ def dead_spine(lab: Lab, backend: str) -> dict[str, float]:
     before = Reading.take(lab)
     longest_s = failed_at = 0.0
 
-    def on_line(rank: int, stream: Output, line: str) -> None:
+    def on_event(step: Event) -> None:
         nonlocal longest_s, failed_at
-        step = json.loads(line) if stream == "stdout" and rank == 0 else {}
-        if step.get("event") != "step":
+        if step["event"] != "step":
             return
         if failed_at and step["at"] > failed_at:
             longest_s = max(longest_s, step["seconds"])
@@ -219,10 +199,9 @@ def dead_spine(lab: Lab, backend: str) -> dict[str, float]:
 
     work = [(CUT_BYTES, CUT_STEPS)]
     ended = hung = 0
-    hosts = hosts_of(lab, world=2)
-    with Launcher.start(lab, hosts=hosts, command=command(backend, "steps", work)) as job:
+    with started(lab, hosts_of(lab, world=2), backend, "steps", work) as job:
         try:
-            job.wait(on_line=on_line, timeout_s=CUT_S)
+            job.wait(on_line=heard(on_event), timeout_s=CUT_S)
         except RankError:
             hung = int(not any((rank.status or 0) > 0 for rank in job.ranks))  # then none has said anything
             ended, longest_s = 1 - hung, time.time() - failed_at if failed_at else math.nan

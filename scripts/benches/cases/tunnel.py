@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final
@@ -36,7 +36,7 @@ from scripts.benches.tunnel.fabric import dead, loss, uplink_bytes
 from scripts.benches.tunnel.streams import OMIT_S, WORKER, Sockets, stream
 from scripts.benches.veth import iperf
 from scripts.harness.client_server import run_both
-from scripts.harness.drops import no_drops
+from scripts.harness.drops import no_drops, require_no_relay_drops
 from scripts.harness.errors import BenchError
 from scripts.harness.needs import EVERYTHING, Need, lacks
 from scripts.harness.perf import START_S
@@ -90,23 +90,19 @@ Found = dict[str, dict[str, float]]
 """Contestant -> its figures."""
 
 
-def rounds(count: int, seconds: float) -> Iterator[Round]:
-    """Make `count` rounds."""
-    for number in range(1, count + 1):
-        found: Found = {}
-        name = f"bench-tunnel-{os.getpid()}"
-        with no_drops((), during="tunnel"), veth_pair(mtu=MTU, offload=True, name=name) as pair:
-            bare(pair, found, seconds=seconds)
-        with Lab.up(reference(name=name)) as lab:
-            four_paths(TwoHosts.of_lab(lab, SENDER, RECEIVER), found, seconds=seconds)
-            _require_relay(lab)
-            relay = int(lab.backend == "relay")
-        ours = found.pop(OURS)
-        yield Round(number, ratios(ours, found) | ours | {"relay": relay}, found)
+def measure(number: int, seconds: float) -> Round:
+    found: Found = {}
+    name = f"bench-tunnel-{os.getpid()}"
+    with no_drops((), during="tunnel"), veth_pair(mtu=MTU, offload=True, name=name) as pair:
+        bare(pair, found, seconds=seconds)
+    with Lab.up(reference(name=name)) as lab:
+        four_paths(TwoHosts.of_lab(lab, SENDER, RECEIVER), found, seconds=seconds)
+        require_no_relay_drops(lab)
+    ours = found.pop(OURS)
+    return Round(number, ratios(ours, found) | ours | {"relay": int(lab.backend == "relay")}, found)
 
 
 def ratios(ours: Figures, others: Mapping[str, Figures]) -> dict[str, float]:
-    """Return what is wanted, from the figures of all that there are."""
     tcp = others["tcp"]
     found = over(ours, tcp, OVER_TCP)
     if "gbps" in ours:
@@ -117,7 +113,6 @@ def ratios(ours: Figures, others: Mapping[str, Figures]) -> dict[str, float]:
 
 
 def bare(ends: TwoHosts, found: Found, *, seconds: float) -> None:
-    """Measure over the veth pair."""
     found["tcp"] = {"ping_ms": ends.ping_ms(count=PINGS)} | _flow(ends, seconds=seconds)
     with srd_tunnel(ends) as inner:
         found[OURS] = {"ping_ms": inner.ping_ms(count=PINGS)} | _carried_flow(inner, seconds=seconds)
@@ -133,8 +128,7 @@ def bare(ends: TwoHosts, found: Found, *, seconds: float) -> None:
 def _flow(ends: TwoHosts, *, seconds: float) -> dict[str, float]:
     if lacks("iperf3"):
         return {}
-    flow = iperf.run(ends, algorithm=CUBIC, seconds=seconds)
-    return {"gbps": flow.gbps, "cpu_s_per_gb": flow.cpu_s_per_gb}
+    return iperf.run(ends, algorithm=CUBIC, seconds=seconds).named("{}")
 
 
 def _carried_flow(inner: TwoHosts, *, seconds: float) -> dict[str, float]:
@@ -149,7 +143,6 @@ def _carried_flow(inner: TwoHosts, *, seconds: float) -> dict[str, float]:
 
 
 def connections(ends: TwoHosts) -> dict[str, float]:
-    """Have many connections at once."""
     served, exchanged = run_both(
         ends,
         server=worker(WORKER, "connections_receive", host=ends.receiver),
@@ -176,7 +169,6 @@ def four_paths(ends: TwoHosts, found: Found, *, seconds: float) -> None:
 
 
 def one_flow(ends: TwoHosts, sockets: Sockets, *, seconds: float) -> dict[str, float]:
-    """Measure a stream without loss and with it."""
     found = {}
     for name, percent in (("one_flow_mbps", 0.0), ("one_flow_loss_mbps", LOSS_PERCENT)):
         with loss(ends.lab, percent), stream(ends, sockets, seconds=OMIT_S + seconds) as ended:
@@ -199,7 +191,6 @@ def stall(ends: TwoHosts, sockets: Sockets) -> dict[str, float]:
 
 
 def _await_bytes(lab: Lab) -> None:
-    """Wait until a stream has begun."""
     before = sum(uplink_bytes(lab).values())
     wait_until(
         lambda: sum(uplink_bytes(lab).values()) - before >= STREAM_BYTES,
@@ -223,10 +214,3 @@ def beside_bulk(ends: TwoHosts, bulk: Sequence[TwoHosts]) -> dict[str, float]:
         if seconds > BULK_S - OMIT_S:
             raise BenchError(f"redis took {seconds:.0f} s, longer than the bulk flows beside it")
     return found | {"bulk_mbps": 8e-6 * sent_bytes / seconds}
-
-
-def _require_relay(lab: Lab) -> None:
-    """Raise BenchError if the relay lost packets that the fabric would not have lost."""
-    status = lab.relay_status()
-    if status is not None and status["tap_drops"]:
-        raise BenchError(f"the relay was overloaded and lost {status['tap_drops']} packets, so the run is void")

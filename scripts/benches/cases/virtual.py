@@ -29,7 +29,6 @@ END_NS: Final = 10_000_000
 
 
 def measure(seed: int, _seconds: float) -> Round:
-    """One round."""
     sizes = {"spines": 4, "hosts_per_leaf": HOSTS, "link": LINK, "host_link": LINK}
     topology = with_host_ports(parse_topology({"leaf_spine": sizes, "seed": seed}, default_name="virtual", base=Path()))
     fabric = VirtualFabric(topology)

@@ -23,13 +23,11 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Final
 
 from netns.faults import faults
-from netns.lab.lab import Lab
 from netns.lab.state import Failure
 from netns.netem.shape import Shape
 from netns.programs import ending_with_us
@@ -38,10 +36,9 @@ from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.tunnel.fabric import loss
 from scripts.benches.volume.measure import SIZE_BYTES, FioMeasure
 from scripts.harness.errors import BenchError
-from scripts.harness.fio import Fio
 from scripts.harness.needs import EVERYTHING, Need, lacks
 from scripts.harness.process import ProcessGroup
-from scripts.harness.volume import NAME, PORT, READY_S, VolumeLab, fabric, volume_lab
+from scripts.harness.volume import NAME, PORT, READY_S, VolumeLab, volume_lab
 from scripts.harness.waiting import wait_until
 from scripts.harness.worker import worker
 
@@ -66,7 +63,6 @@ _MODULE: Final = "scripts.benches.volume.tcp"
 
 
 def rounds(request: CaseOptions) -> Iterator[Round]:
-    """Make the rounds."""
     if reason := lacks("fio"):
         raise BenchError(reason)
     for number in range(1, (request.runs or ROUNDS) + 1):
@@ -76,47 +72,30 @@ def rounds(request: CaseOptions) -> Iterator[Round]:
 def _round(number: int, *, seconds: float, directory: Path) -> Round:
     ours: dict[str, float] = {}
     baselines: dict[str, dict[str, float]] = {"tcp": {}}
-    with _stage(None, directory=directory) as (volume, fio):
-        with _ours(volume):
-            measure = FioMeasure(fio, volume.uri, before=_at_client(volume), seconds=seconds)
-            measure.fill()
+    with _volume(None, directory=directory) as volume:
+        with volume.attached():
+            measure = _filled(volume, volume.uri, seconds=seconds)
             ours |= measure.all() | {"stale_reads": measure.verified(*_server_faults(volume), pause_s=PAUSE_S)}
-        ours["lost_writes"] = _lost(volume, fio, seconds=seconds)
+        ours["lost_writes"] = _lost(volume, seconds=seconds)
         with _over_tcp(volume) as uri:
-            baselines["tcp"] |= _filled(volume, fio, uri, seconds=seconds).all()
+            baselines["tcp"] |= _filled(volume, uri, seconds=seconds).all()
         if not lacks("nbdkit"):
             with _nbdkit(volume) as uri:
-                baselines["nbdkit"] = _filled(volume, fio, uri, seconds=seconds).all()
+                baselines["nbdkit"] = _filled(volume, uri, seconds=seconds).all()
             ours["read_p50_over_nbdkit_ratio"] = ours["read_p50_us"] / baselines["nbdkit"]["read_p50_us"]
-    with _stage(LINK, directory=directory) as (volume, fio):
-        with _ours(volume):
-            ours |= _shaped(volume, _filled(volume, fio, volume.uri, seconds=seconds * LOSSY_TIMES))
+    with _volume(LINK, directory=directory) as volume:
+        with volume.attached():
+            ours |= _shaped(volume, _filled(volume, volume.uri, seconds=seconds * LOSSY_TIMES))
         with _over_tcp(volume) as uri:
-            baselines["tcp"] |= _shaped(volume, _filled(volume, fio, uri, seconds=seconds * LOSSY_TIMES))
+            baselines["tcp"] |= _shaped(volume, _filled(volume, uri, seconds=seconds * LOSSY_TIMES))
     tcp_us = baselines["tcp"]["lossy_read_p999_us"]
     ours["read_p999_lossy_over_tcp_ratio"] = ours["lossy_read_p999_us"] / tcp_us
     return Round(number, ours, baselines)
 
 
-@contextmanager
-def _stage(shape: Shape | None, *, directory: Path) -> Iterator[tuple[VolumeLab, Fio]]:
-    """Have a lab, three servers and a volume."""
-    with ExitStack() as stack:
-        lab = stack.enter_context(Lab.up(fabric(name=f"bench-volume-{os.getpid()}", shape=shape)))
-        place = Path(mkdtemp(prefix="bench-volume-", dir=directory))
-        stack.callback(shutil.rmtree, place, ignore_errors=True)
-        group = stack.enter_context(ProcessGroup())
-        fio = Fio(group)
-        stack.callback(fio.close)
-        volume = stack.enter_context(volume_lab(lab, group, place, encrypted=False))
-        volume.create(size_bytes=SIZE_BYTES)
-        yield volume, fio
-
-
-@contextmanager
-def _ours(volume: VolumeLab) -> Iterator[None]:
-    with volume.attached():
-        yield
+def _volume(shape: Shape | None, *, directory: Path) -> AbstractContextManager[VolumeLab]:
+    name = f"bench-volume-{os.getpid()}"
+    return volume_lab(name, shape=shape, size_bytes=SIZE_BYTES, below=directory, encrypted=False)
 
 
 @contextmanager
@@ -159,18 +138,17 @@ def _nbdkit(volume: VolumeLab) -> Iterator[str]:
         yield f"nbd://{address}:10809/"
 
 
-def _at_client(volume: VolumeLab) -> list[str]:
-    return volume.lab.command(volume.client, [])
+def _measure(volume: VolumeLab, uri: str, *, seconds: float) -> FioMeasure:
+    return FioMeasure(volume.fio, uri, before=volume.lab.command(volume.client, []), seconds=seconds)
 
 
-def _filled(volume: VolumeLab, fio: Fio, uri: str, *, seconds: float) -> FioMeasure:
-    measure = FioMeasure(fio, uri, before=_at_client(volume), seconds=seconds)
+def _filled(volume: VolumeLab, uri: str, *, seconds: float) -> FioMeasure:
+    measure = _measure(volume, uri, seconds=seconds)
     measure.fill()
     return measure
 
 
 def _shaped(volume: VolumeLab, measure: FioMeasure) -> Figures:
-    """Measure with loss, and while a spine dies."""
     with loss(volume.lab, LOSS_PERCENT):
         found = {f"lossy_{name}": value for name, value in measure.latencies(with_bins=True).items()}
     failures: list[Failure] = []
@@ -185,14 +163,14 @@ def _server_faults(volume: VolumeLab) -> tuple[Callable[[], object], ...]:
     return lambda: volume.kill_server(host), lambda: volume.start_server(host)
 
 
-def _lost(volume: VolumeLab, fio: Fio, *, seconds: float) -> int:
+def _lost(volume: VolumeLab, *, seconds: float) -> int:
     """Write, kill a server, attach again, and read; return 1 if something else is there."""
     kill, start = _server_faults(volume)
-    with _ours(volume):
-        measure = FioMeasure(fio, volume.uri, before=_at_client(volume), seconds=seconds)
+    with volume.attached():
+        measure = _measure(volume, volume.uri, seconds=seconds)
         measure.write_checked()
     kill()
-    with _ours(volume):
+    with volume.attached():
         found = measure.is_lost()
     start()
     return found

@@ -87,24 +87,22 @@ PATHS: Final = (
 )
 
 
-def rounds(count: int, _seconds: float) -> Iterator[Round]:
-    """Make `count` rounds."""
-    for number in range(1, count + 1):
-        ours: dict[str, float] = {}
-        baselines: dict[str, dict[str, float]] = {}
-        if not lacks("iperf3"):
-            for algorithm in iperf.ALGORITHMS:
-                ours |= beside(algorithm, seed=number)
-            baselines = {CUBIC: {"own_share_bbr": cubic_beside_bbr(seed=number)}, BBR: {}}
-        ours |= {} if lacks("ping") else queue(seed=number)
-        for path in PATHS:
-            rate_bps, seconds = our_transfer(path, seed=number)
-            ours[path.figure] = rate_bps / (path.rate_bps * PAYLOAD_FRACTION)
-            for algorithm, figures in baselines.items():
-                rate_bps = tcp_bps(path, algorithm=algorithm, seconds=seconds, seed=number)
-                figures[path.figure] = rate_bps / (path.rate_bps * TCP_FRACTION)
-        ours["satellite_ok"] = int(ours["satellite_fraction"] >= 0.7)
-        yield Round(number, ours, baselines)
+def measure(number: int, _seconds: float) -> Round:
+    ours: dict[str, float] = {}
+    baselines: dict[str, dict[str, float]] = {}
+    if not lacks("iperf3"):
+        for algorithm in iperf.ALGORITHMS:
+            ours |= beside(algorithm, seed=number)
+        baselines = {CUBIC: {"own_share_bbr": cubic_beside_bbr(seed=number)}, BBR: {}}
+    ours |= {} if lacks("ping") else queue(seed=number)
+    for path in PATHS:
+        rate_bps, seconds = our_transfer(path, seed=number)
+        ours[path.figure] = rate_bps / (path.rate_bps * PAYLOAD_FRACTION)
+        for algorithm, figures in baselines.items():
+            rate_bps = tcp_bps(path, algorithm=algorithm, seconds=seconds, seed=number)
+            figures[path.figure] = rate_bps / (path.rate_bps * TCP_FRACTION)
+    ours["satellite_ok"] = int(ours["satellite_fraction"] >= 0.7)
+    return Round(number, ours, baselines)
 
 
 @contextmanager
@@ -145,7 +143,6 @@ def _arrived_bytes(lab: Lab) -> dict[str, int]:
 
 
 def beside(algorithm: str, *, seed: int) -> dict[str, float]:
-    """Run one flow of ours beside one of TCP."""
     with _lab(seed=seed) as lab:
         with _our_flow(lab, seconds=HEAD_START_S + SETTLING_S + SHARED_S + MARGIN_S) as found:
             _await_bytes(lab)
@@ -185,7 +182,6 @@ def _shares(lab: Lab, *, algorithm: str) -> tuple[float, float]:
 
 
 def _await_bytes(lab: Lab) -> None:
-    """Wait until data of ours arrives."""
     wait_until(lambda: _arrived_bytes(lab)[OUR_HOSTS[1]] >= 100_000, within_s=perf.START_S, missing="nothing arrived")
 
 

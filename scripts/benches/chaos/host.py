@@ -28,8 +28,6 @@ from srd.sim.host import WIRE_OVERHEAD_BYTES, SimHost, SocketAddress
 
 @dataclass(frozen=True, slots=True)
 class ChecksummedDatagram:
-    """A datagram's bytes, and the checksum that it was sent with."""
-
     data: bytes
     checksum: int
 
@@ -74,7 +72,6 @@ class ChaosHost(SimHost):
         return lambda offset, length: self._memory[offset : offset + length].tobytes()
 
     def restart(self) -> None:
-        """Restart the process without its state."""
         self.incarnations += 1
         self.core = self._new_core()
         self.keys.renew()
@@ -91,7 +88,6 @@ class ChaosHost(SimHost):
         self.serve()
 
     def end_faults(self) -> None:
-        """End the faults."""
         self.conditions = Conditions()
 
     # -- sending ------------------------------------------------------------------------------------------------
@@ -191,12 +187,10 @@ class ChaosHost(SimHost):
         self._fabric.at(self._fabric.now_ns + round(self._conditions_rng.random() * self._release_s * 1e9), release)
 
     def on_peer_ended(self, ended: PeerEnded) -> None:
-        """Release the memory and the number of an ended peer."""
         self.free_extents(ended.released)
         self.peers = {address: peer for address, peer in self.peers.items() if peer != ended.peer}
 
     def free_extents(self, extents: tuple[Extent, ...]) -> None:
-        """Free the slots of these extents."""
         self._free_slots({extent.region_offset for extent in extents})
 
     def _free_slots(self, offsets: set[int]) -> None:

@@ -25,7 +25,6 @@ from typing import Any, Final
 import numpy as np
 
 from netns.backends.virtual.fabric import VirtualFabric
-from netns.netem.shape import Shape
 from scripts.benches.chaos.host import ChaosHost
 from scripts.benches.chaos.scenario import (
     BOUND_S,
@@ -55,8 +54,6 @@ def noise() -> Bytes:
 
 @dataclass(slots=True)
 class ChaosReport:
-    """The result of a scenario."""
-
     seed: int
     violations: list[str] = field(default_factory=list)
     posted: int = 0
@@ -71,8 +68,6 @@ class ChaosReport:
 
 
 class ChaosRun:
-    """Two hosts, and the state of all messages."""
-
     def __init__(self, what: ChaosScenario) -> None:
         self.what = what
         self.report = ChaosReport(what.seed, restarts=len(what.restarts))
@@ -93,7 +88,6 @@ class ChaosRun:
         return host
 
     def run(self) -> ChaosReport:
-        """Run the scenario up to its time limit."""
         for outage in self.what.outages:
             self.fabric.fail(outage.spine, at_ns=_ns(outage.at_s), for_ns=_ns(outage.seconds))
         for restart in self.what.restarts:
@@ -177,7 +171,7 @@ class ChaosRun:
             host.end_faults()
         for link in self.fabric.links.values():
             if link.netem is not None:
-                link.netem.reshape(_without_faults(link.netem.shape))
+                link.netem.reshape(replace(link.netem.shape, loss_percent=0, jitter_us=0))
 
     # -- events -------------------------------------------------------------------------------------------------
 
@@ -262,10 +256,6 @@ def run_scenario(seed: int) -> ChaosReport:
         where = traceback.extract_tb(error.__traceback__)[-1]
         run.report.violations.append(f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})")
         return run.report
-
-
-def _without_faults(shape: Shape) -> Shape:
-    return replace(shape, loss_percent=0, jitter_us=0)
 
 
 def _ns(seconds: float) -> int:

@@ -65,8 +65,6 @@ class Withdrawal:
 
 
 class MessageKind(Enum):
-    """The operation of a message."""
-
     SEND = auto()
     WRITE = auto()
     WRITE_WITH_IMMEDIATE = auto()
@@ -101,8 +99,6 @@ class ChaosMessage:
 
 @dataclass(frozen=True, slots=True)
 class ChaosScenario:
-    """The scenario of one seed."""
-
     seed: int
     topology: Topology
     config: ProtocolConfig

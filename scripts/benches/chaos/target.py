@@ -42,7 +42,6 @@ class CheckedTarget:
         self._consumed: set[int] = set()
 
     def expect(self, number: int, *, offset: int, data: Bytes) -> None:
-        """Note that message `number` will be written to `offset`."""
         self._expected[number] = (offset, data)
 
     def arrived(self, number: int) -> bool:
@@ -60,7 +59,6 @@ class CheckedTarget:
         self._sealed = self.memory.copy()
 
     def faults(self) -> Iterator[str]:
-        """Yield a description of each fault."""
         if self._sealed is not None and not np.array_equal(self.memory, self._sealed):
             yield "memory was written after its key was withdrawn"
         rest = self.memory.copy()
@@ -93,11 +91,9 @@ class CheckedKeys(Memory):
 
     @property
     def current(self) -> CheckedTarget:
-        """The registered target."""
         return self.targets[-1]
 
     def renew(self) -> None:
-        """Withdraw the registered target, and register other memory."""
         if self.targets:
             self.current.seal()
         key, read_key = self._rng.getrandbits(64), self._rng.getrandbits(64)

@@ -67,14 +67,12 @@ class Figures:
         self._started = self._ended = (0.0, 0.0)
 
     def message(self) -> None:
-        """Count a message that was delivered."""
         self.messages += 1
         self._ended = time.monotonic(), time.process_time()
         if self.messages == WARM:
             self._started = self._ended
 
     def to_dict(self) -> dict[str, float]:
-        """Return the figures for JSON."""
         timed = max(self.messages - WARM, 0)
         seconds, cpu = (after - before for after, before in zip(self._ended, self._started, strict=True))
         return {"messages": self.messages, "bytes": timed * MESSAGE_BYTES, "seconds": seconds, "cpu_seconds": cpu}
@@ -95,7 +93,6 @@ def check(number: int, pieces: list[Bytes], contents: Bytes, *, whole: bool) -> 
 
 
 async def srd_receive(host: str, *, gather: bool, guard: bool) -> None:
-    """Receive messages into a bound region until the sender closes."""
     figures, contents = Figures(), content(GUARDED_SLOTS if guard else SLOTS)
     config = GUARDED_CONFIG if guard else CONFIG
     size_bytes = GUARDED_BYTES if guard else CONFIG.receive_region_bytes
@@ -126,24 +123,21 @@ async def srd_receive(host: str, *, gather: bool, guard: bool) -> None:
                 **figures.to_dict(),
                 bytes_copied=endpoint.bytes_copied,
                 linear_bytes=endpoint.linear_bytes,
-                dropped_packets=endpoint.dropped_packets,
+                dropped=endpoint.dropped_packets,
             )
 
 
 def pieces_of(message: Message, *, into: Region | None) -> list[Bytes]:
-    """Return a message in place, or gathered."""
     views = message.views() if into is None else [message.gather(into)]
     return [np.frombuffer(view, np.uint8) for view in views]
 
 
 def give_back(endpoint: Endpoint, message: Message) -> None:
-    """Return the fragments of a message by their tokens."""
     if endpoint.dontneed(ranges(frag.token for frag in message.frags())) != len(message.frags()):
         sys.exit("a frag was not freed")
 
 
 async def srd_send(host: str, port: int, seconds: float, *, guard: bool) -> None:
-    """Send from a region for `seconds`."""
     slots = GUARDED_SLOTS if guard else SLOTS
     with Region(slots * MESSAGE_BYTES, name="device") as device:
         device.array[:] = content(slots)
@@ -180,7 +174,6 @@ async def stream(peer: Peer, device: Region, *, seconds: float) -> Figures:
 
 
 def classic_receive(host: str) -> None:
-    """Receive messages through a host buffer until the sender closes."""
     figures, contents = Figures(), content(SLOTS)
     with Region(SLOTS * MESSAGE_BYTES, name="device") as device, socket.create_server((host, 0)) as listener:
         emit("listening", port=listener.getsockname()[1])
@@ -210,7 +203,6 @@ def fill(sock: socket.socket, view: memoryview) -> bool:
 
 
 def classic_send(host: str, port: int, seconds: float) -> None:
-    """Send through a host buffer for `seconds`."""
     figures, until = Figures(), math.inf
     with Region(SLOTS * MESSAGE_BYTES, name="device") as device, socket.socket() as sock:
         device.array[:] = content(SLOTS)
@@ -228,7 +220,6 @@ def classic_send(host: str, port: int, seconds: float) -> None:
 
 
 def receive(*, method: str, host: str) -> None:
-    """Receive by a method until the sender closes."""
     if method not in ("srd", "gather", "classic", *GUARDED):
         sys.exit(f"{method}: no such method")
     if method == "classic":
@@ -238,7 +229,6 @@ def receive(*, method: str, host: str) -> None:
 
 
 def send(*, method: str, host: str, port: int, seconds: float) -> None:
-    """Send by a method for `seconds`."""
     if method == "classic":
         classic_send(host, port, seconds)
     else:

@@ -20,8 +20,6 @@ _TIMEOUT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class DevmemTransfer:
-    """The results of both ends."""
-
     sent: dict[str, Any]
     received: dict[str, Any]
 
@@ -32,12 +30,10 @@ class DevmemTransfer:
 
     @property
     def cpu_s_per_gb(self) -> float:
-        """CPU seconds of both ends per 10^9 bytes."""
         return 1e9 * sum(float(end["cpu_seconds"]) / float(end["bytes"]) for end in (self.sent, self.received))
 
     @property
     def bytes_copied(self) -> int:
-        """Bytes copied, as counted by both ends."""
         return int(self.sent["bytes_copied"]) + int(self.received["bytes_copied"])
 
 
@@ -49,8 +45,6 @@ def transfer(method: str, two: TwoHosts, *, seconds: float) -> DevmemTransfer:
         client=lambda host, port: worker(HOST, "send", method=method, host=host, port=port, seconds=seconds),
         bound_s=_TIMEOUT_S + seconds,
     )
-    if dropped := received.get("dropped_packets"):
-        raise BenchError(f"{method}: this host dropped {dropped} packets; it is too busy to measure on")
     if received["messages"] < WARM or received["messages"] != sent["messages"]:
         raise BenchError(f"{method}: {sent['messages']} messages were sent, {received['messages']} received")
     return DevmemTransfer(sent, received)

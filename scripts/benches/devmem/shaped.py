@@ -23,7 +23,6 @@ _MODERATION: Final = "echo 2 > napi_defer_hard_irqs; echo 200000 > gro_flush_tim
 
 @contextmanager
 def shaped_veth_pair(*, name: str) -> Iterator[TwoHosts]:
-    """Build the pair, and always remove it afterwards. Raises LabError."""
     with veth_pair(mtu=MTU, offload=True, name=name) as two:
         for node, neighbour in ((SENDER, RECEIVER), (RECEIVER, SENDER)):
             bucket = ("rate", str(RATE_BPS), "burst", str(_BURST_BYTES), "limit", str(_LIMIT_BYTES))

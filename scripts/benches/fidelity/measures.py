@@ -52,7 +52,6 @@ class Comparison:
 def compare(
     measure: Measure, shape: Shape, *, kernel: Recording, relay: Recording, length_bytes: int
 ) -> list[Comparison]:
-    """Return the comparisons of a measure."""
     if measure in _MODELLED:
         figure = _MODELLED[measure]
         model = (figure(_modelled(shape, each, length_bytes=length_bytes), length_bytes) for each in (kernel, relay))
@@ -137,7 +136,6 @@ def _slots_differ(shape: Shape, gaps: list[NDArray[np.int64]]) -> float | None:
 
 
 def _slot_starts_ns(recording: Recording) -> NDArray[np.int64]:
-    """Return the start of each burst of departures."""
     left = np.sort(recording.left_at_ns)
     begins = np.concatenate(([True], np.diff(left) > SLOT_GAP_NS))
     return left[begins]
@@ -150,7 +148,6 @@ def _shares(name: str, first: NDArray[np.bool_], second: NDArray[np.bool_], *, i
 
 
 def _runs_differ(name: str, first: NDArray[np.bool_], second: NDArray[np.bool_], *, of: bool = False) -> Comparison:
-    """Compare the lengths of the runs of a value."""
     runs = [_runs(each, wanted=of) for each in (first, second)]
     edges = np.unique(np.geomspace(1, max(map(max, runs)) + 1, LONGEST_RUN).astype(int))
     histograms = [np.histogram(each, bins=edges)[0].tolist() for each in runs]
@@ -193,7 +190,7 @@ def _modelled(shape: Shape, recording: Recording, *, length_bytes: int) -> Recor
         netem.enqueue(now_ns, packet=number, length_bytes=length_bytes)
     drain(2**63)
     at_ns, number_of = (np.array(column, dtype=np.int64) for column in zip(*left, strict=True))
-    return Recording(recording.entered_at_ns, at_ns, number_of, np.full(len(left), INTACT), 0)
+    return Recording(recording.entered_at_ns, at_ns, number_of, np.full(len(left), INTACT))
 
 
 class _Sized(Opaque):

@@ -31,8 +31,6 @@ SLOW_US: Final = 300.0  # where a packet's lateness matters: the load is low on 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One shape, as netem arguments, and the parameters of its trial."""
-
     name: str
     arguments: Mapping[str, Any]
     measures: tuple[Measure, ...]
@@ -45,7 +43,6 @@ class Setting:
         return Shape.parse({"limit": 100_000, **self.arguments}, base=directory)
 
     def to_dict(self, directory: Path) -> dict[str, Any]:
-        """Return the setting in the format of a trial's orders."""
         return {
             "name": self.name,
             "shape": self.shape(directory).to_dict(),

@@ -16,7 +16,7 @@ from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from scripts.benches.fabrics import one_switch
 from scripts.benches.veth import iperf
-from scripts.harness.errors import BenchError
+from scripts.harness.drops import require_no_relay_drops
 from scripts.harness.two_hosts import TwoHosts
 from srd.perf.tcp_socket import CUBIC
 
@@ -25,7 +25,6 @@ MTU: Final = 1500
 
 
 def carried_mbps(lab: Lab, shape: Shape, *, seconds: int) -> float:
-    """Return the goodput of one stream from h1 to h2. Raises BenchError."""
     lab.reshape("leaf1-h2", ab=shape)
     # ACKs have the delay and a large queue, but no loss, so that only one direction's loss is measured.
     lab.reshape("leaf1-h1", ab=replace(shape, loss_percent=0, loss_model=None, rate_bps=0, limit_packets=10_000))
@@ -37,7 +36,5 @@ def run_settings(*, name: str, fabric: Wanted, seconds: int, settings: Mapping[s
     """Emit the goodput with each shape, in Mbit/s."""
     with Lab.up(one_switch(name=name, mtu=MTU, to_h1=Shape()), backend=fabric) as lab:
         found = {each: carried_mbps(lab, Shape.from_dict(fields), seconds=seconds) for each, fields in settings.items()}
-        status = lab.relay_status()
-        if status is not None and status["tap_drops"]:
-            raise BenchError(f"the relay lost {status['tap_drops']} packets; the host is too busy")
+        require_no_relay_drops(lab)
     emit("carried", mbps=found)

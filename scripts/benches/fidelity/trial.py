@@ -12,7 +12,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from netns.netem.shape import Shape
 from scripts.benches.fabrics import one_switch
 from scripts.benches.fidelity.ring import CapturedFrames, CaptureRing
 from scripts.benches.reference_fabric import MTU
+from scripts.harness.drops import require_no_relay_drops
 from scripts.harness.errors import BenchError
 
 PORT: Final = 7009
@@ -56,31 +57,25 @@ class Recording:
     flags: NDArray[np.int64]
     """INTACT: no bit flipped; MARKED: congestion experienced."""
 
-    host_drops: int
-    """Packets that the relay dropped because of the host; 0 on the kernel backend."""
-
     @classmethod
     def load(cls, path: Path) -> Recording:
-        """Load what `save` wrote."""
         with np.load(path) as arrays:
-            return replace(cls(**arrays), host_drops=int(arrays["host_drops"]))
+            return cls(**arrays)
 
     def save(self, path: Path) -> None:
-        """Save to a NumPy file."""
         np.savez(path, **asdict(self))
 
 
 def run(lab: Lab, shape: Shape, *, packets: int, interval_us: float, length_bytes: int) -> Recording:
     """Send `packets` packets through `shape`, one every `interval_us` on average. Raises BenchError."""
     lab.reshape(LINK, ab=shape)
-    drops = _host_drops(lab)
     entry = in_namespace(lab.netns("leaf1"), lambda: CaptureRing("h1", packets=2 * packets + 100))
     # netem may duplicate every packet; there is no other traffic such as ARP.
     exit_ = in_namespace(lab.netns("h2"), lambda: CaptureRing("leaf1", packets=2 * packets + 100))
     _send(lab, packets=packets, interval_us=interval_us, length_bytes=length_bytes, ect=shape.ecn)
     time.sleep(SETTLE_S + _longest_s(shape, packets=packets, length_bytes=length_bytes))
     before, after = (ring.close().of_length(length_bytes) for ring in (entry, exit_))
-    return _recording(before, after, packets=packets, host_drops=_host_drops(lab) - drops)
+    return _recording(before, after, packets=packets)
 
 
 def _longest_s(shape: Shape, *, packets: int, length_bytes: int) -> float:
@@ -117,7 +112,7 @@ def _send(lab: Lab, *, packets: int, interval_us: float, length_bytes: int, ect:
                 time.sleep(early_s)
 
 
-def _recording(before: CapturedFrames, after: CapturedFrames, *, packets: int, host_drops: int) -> Recording:
+def _recording(before: CapturedFrames, after: CapturedFrames, *, packets: int) -> Recording:
     entered = _numbers(before)
     if not np.array_equal(entered, np.arange(packets)):
         raise BenchError(f"{len(entered)} of {packets} packets reached the link in order; the host lost or held some")
@@ -127,7 +122,7 @@ def _recording(before: CapturedFrames, after: CapturedFrames, *, packets: int, h
         raise BenchError(f"{(~known).sum()} frames at the far end are not of this trial")
     intact = _intact(after, number)
     marked = (after.head[:, 15] & 3) == 3
-    return Recording(before.at_ns, after.at_ns, number, intact.astype(np.int64) * INTACT + marked * MARKED, host_drops)
+    return Recording(before.at_ns, after.at_ns, number, intact.astype(np.int64) * INTACT + marked * MARKED)
 
 
 def _numbers(frames: CapturedFrames) -> NDArray[np.int64]:
@@ -157,11 +152,6 @@ def _intact(frames: CapturedFrames, number: NDArray[np.int64]) -> NDArray[np.boo
     return headers & body
 
 
-def _host_drops(lab: Lab) -> int:
-    status = lab.relay_status()
-    return 0 if status is None else int(status["tap_drops"])
-
-
 def run_settings(*, name: str, fabric: Wanted, directory: str, settings: Sequence[Mapping[str, Any]]) -> None:
     """Run all on one lab; each leaves DIRECTORY/NAME.npz. Seeds are left out if the kernel does not support them."""
     with Lab.up(one_switch(name=name, mtu=MTU), backend=fabric) as lab:
@@ -177,4 +167,5 @@ def run_settings(*, name: str, fabric: Wanted, directory: str, settings: Sequenc
                 interval_us=setting["interval_us"],
                 length_bytes=setting["length_bytes"],
             )
+            require_no_relay_drops(lab)
             recording.save(Path(directory, f"{setting['name']}.npz"))

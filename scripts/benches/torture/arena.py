@@ -36,16 +36,13 @@ class Arena:
         return at
 
     def bytes(self, offset: int, *, length: int) -> Bytes:
-        """Return a piece."""
         return np.asarray(self.region.array)[offset : offset + length]
 
     def free(self, offset: int, *, length: int) -> None:
-        """Overwrite a piece and free it."""
         piece = self.bytes(offset, length=length)
         for part in (piece[:_POISONED_BYTES], piece[_POISONED_BYTES:][-_POISONED_BYTES:]):
             fill(part, self._seed, owner=POISON, message=offset)
         self._allocated.remove((offset, offset + length))
 
     def close(self) -> None:
-        """Release the memory."""
         self.region.close()

@@ -71,8 +71,6 @@ Target = tuple[str, int]
 
 @dataclass(slots=True)
 class AcceptedPeer:
-    """A peer that the receiver has accepted."""
-
     rogue: RoguePeer
     psn: int
     """Next PSN."""
@@ -84,13 +82,10 @@ class AcceptedPeer:
 
     @property
     def window_full(self) -> bool:
-        """Whether MAX_AHEAD packets are unacknowledged."""
         return self.psn - self.acknowledged > MAX_AHEAD
 
 
 class CountingSocket:
-    """A socket that counts the bytes that it sends and receives."""
-
     def __init__(self, source: str) -> None:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         with suppress(PermissionError):
@@ -100,13 +95,11 @@ class CountingSocket:
         self.sent_bytes = self.received_bytes = 0
 
     def send(self, packet: bytes, target: Target, *, segment_bytes: int = 0) -> None:
-        """Send a packet, or a train of packets. Raises OSError."""
         control = [(socket.SOL_UDP, UDP_SEGMENT, struct.pack("=H", segment_bytes))] if segment_bytes else []
         self.socket.sendmsg([packet], control, 0, target)
         self.sent_bytes += len(packet)
 
     def receive(self) -> list[bytes]:
-        """Return what has arrived."""
         found = []
         self.socket.settimeout(0.0)
         with suppress(OSError):  # nothing more, or an earlier ICMP error
@@ -133,8 +126,6 @@ def capture(port: int, *, count: int, bound_s: float) -> list[bytes]:
 
 
 class Attacker:
-    """Sends to one target."""
-
     def __init__(self, target: Target, *, source: str, rng: Random, plan: AttackerPlan, directory: Path) -> None:
         self._target = target
         self._directory = directory
@@ -156,7 +147,6 @@ class Attacker:
         }  # fmt: skip
 
     def run(self) -> None:
-        """Send at the plan's rate until the time is up, or slice after slice."""
         if self._plan.slices:
             self._send_slices()
         else:
@@ -177,7 +167,6 @@ class Attacker:
         return int(sent)
 
     def close(self) -> None:
-        """Close the sockets."""
         for sender in (self._own, *self._strangers):
             sender.socket.close()
 
@@ -295,7 +284,6 @@ class Attacker:
         return RogueInitiator(self._new_hello(), security=SECURITY[self._plan.security]())
 
     def _open(self) -> AcceptedPeer:
-        """Open a peer. Raises OSError when that fails."""
         return AcceptedPeer(self._open_rogue(), self._plan.first_psn, self._plan.first_psn)
 
     def _open_rogue(self) -> RoguePeer:
@@ -327,7 +315,6 @@ class Attacker:
         return self._rng.choice(self._peers)
 
     def _next(self, payload: bytes, *, length: int) -> bytes:
-        """Return a packet that begins a message."""
         peer = self._peer()
         psn, sequence = peer.psn, peer.path_sequence
         header = Fields(peer.rogue.context, psn=psn, path_sequence=sequence, message=psn, length=length)
@@ -345,7 +332,6 @@ class Attacker:
         return self._next(payload, length=len(payload) + rng.choice((0, 1, 1 << 16)))
 
     def _empty(self) -> bytes:
-        """Return a packet without payload that begins a message."""
         return self._next(b"", length=1)
 
     # -- lies by peers that were let in -----------------------------------------------------------------------------
@@ -364,7 +350,6 @@ class Attacker:
         return -(-len(lie.data) // lie.segment_bytes) if lie.segment_bytes else 1
 
     def _overheard(self) -> list[Overheard]:
-        """Return what is known of the honest peers."""
         with suppress(OSError, ValueError):  # none, or not yet
             return [Overheard(*each) for each in json.loads((self._directory / OVERHEARD).read_bytes())]
         return []
@@ -384,12 +369,10 @@ class Attacker:
 
 
 def _probe(rogue: RoguePeer) -> bytes:
-    """Return a packet that confirms a peer."""
     return rogue.seal(Probe(rogue.context, rogue.own_context, 0, 0, 0).encode())
 
 
 def _close(rogue: RoguePeer) -> bytes:
-    """Return a packet that ends a peer."""
     return rogue.seal(Close(rogue.context, rogue.own_context).encode())
 
 
@@ -401,7 +384,6 @@ def _checksum(data: bytes) -> int:
 
 
 def attack(*, directory: str, target: Sequence[Any], source: str, seed: str, plan: dict[str, Any]) -> None:
-    """Attack until the time of the plan is up."""
     host, port = target
     rng = Random(seed)  # noqa: S311 - reproducible, not secret
     attacker = Attacker((host, port), source=source, rng=rng, plan=AttackerPlan(**plan), directory=Path(directory))

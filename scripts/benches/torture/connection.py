@@ -41,8 +41,6 @@ _POLL_S: Final = 0.05
 
 @dataclass(slots=True)
 class OpenRequest:
-    """An open request."""
-
     number: int
     posted_s: float
     """Running time of this process at the posting."""
@@ -83,7 +81,9 @@ class TorturePeer:
         self._note("connected", self.number, self._receiver["incarnation"], self._peer.batch_bytes + 56)
         replies = asyncio.ensure_future(self._receive_replies())
         await self._introduce()
-        if self._sender.giant is not None and self._identified and self._next == GIANT_MESSAGE and self._is_first():
+        first = layout.connection(self._sender.worker, incarnation=self._sender.incarnation, number=0)
+        at_giant = self._identified and self._next == GIANT_MESSAGE and self.number == first
+        if self._sender.giant is not None and at_giant:
             self._post_giant(self._sender.giant)
         finish = self._sender.orders.finish
         while self._identified and running.now_s < until_s and not self._peer.ended and not finish.is_set():
@@ -93,9 +93,6 @@ class TorturePeer:
             else:
                 await asyncio.sleep(self._rng.random() * plan.pause_s)
         await self._end(replies)
-
-    def _is_first(self) -> bool:
-        return self.number == layout.connection(self._sender.worker, incarnation=self._sender.incarnation, number=0)
 
     async def _introduce(self) -> None:
         """Send a first message, from which the receiver identifies the connection."""
@@ -144,7 +141,6 @@ class TorturePeer:
             replies.result()
 
     async def _receive_replies(self) -> None:
-        """Receive and check the replies."""
         try:
             while True:
                 with await self._peer.recv() as message:
@@ -348,7 +344,6 @@ class TorturePeer:
         )
 
     def _post_giant(self, region: Region) -> None:
-        """Post the write of `giant_bytes`."""
         length, number = self._plan.giant_bytes, self._number()
         key, at, _size = self._receiver["keys"][f"{self._sender.worker}.{self._sender.incarnation}"][0]
         self._used[0] = length

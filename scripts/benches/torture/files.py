@@ -32,7 +32,6 @@ TRANSFER_S: Final = 10.0
 
 
 def received_directory(directory: Path) -> Path:
-    """Return the directory of the received files."""
     return directory / "received"
 
 
@@ -129,21 +128,16 @@ async def receive_files(
 
 
 class _Noted(Watcher):
-    """Notes what became of the files."""
-
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
     def on_received(self, received: ReceivedFile) -> None:
-        """Note a file."""
         self._journal.note("file_received", received.name, received.size)
 
     def on_failure(self, offer: Offer, error: Exception, *, is_kept: bool) -> None:  # noqa: ARG002 - Watcher's
-        """Note a failure."""
         self._journal.note("file_failed", str(error))
 
     def on_lost(self, error: Exception, files: list[tuple[Offer, bool]]) -> None:  # noqa: ARG002 - as above
-        """Note the end of a session."""
         self._journal.note("file_failed", str(error))
 
 

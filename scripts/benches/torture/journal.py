@@ -15,30 +15,23 @@ from typing import Any, NamedTuple
 
 
 class JournalEntry(NamedTuple):
-    """One entry."""
-
     at: float
     kind: str
     values: list[Any]
 
 
 class Journal:
-    """Appends to a file."""
-
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def note(self, kind: str, *values: Any) -> None:
-        """Write an entry."""
         os.write(self._fd, json.dumps([time.time(), kind, *values]).encode() + b"\n")
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._fd)
 
 
 def entries(path: Path) -> Iterator[JournalEntry]:
-    """Yield the entries of a journal, without an incomplete last line."""
     if not path.exists():
         return
     with path.open("rb") as file:

@@ -26,17 +26,14 @@ FLAWED_BYTES: Final = 128 << 10
 
 
 def connection(sender: int, *, incarnation: int, number: int) -> int:
-    """Return the number of a sender's connection."""
     return sender << 10 | incarnation << 6 | number
 
 
 def sender_of(connection_number: int) -> int:
-    """Return the sender of a connection, or of a reply over it."""
     return connection_number >> 10 & 31
 
 
 def incarnation_of(connection_number: int) -> int:
-    """Return the incarnation of the sender that opened the connection."""
     return connection_number >> 6 & 15
 
 
@@ -53,11 +50,9 @@ class GuardedMemory:
     owner: int = CANARY
 
     def path(self, directory: Path) -> Path:
-        """Return the path of the file."""
         return directory / self.name
 
     def prepare(self, out: Bytes, *, seed: int) -> None:
-        """Fill the file with the guard pattern."""
         fill(out[: self.size_bytes], seed, owner=self.owner, message=self.number)
 
 

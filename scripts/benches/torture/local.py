@@ -66,14 +66,11 @@ class RunningTime:
         return None
 
     def stop(self) -> None:
-        """Stop counting."""
         self._task.cancel()
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Memory and descriptors of this process."""
-
     anonymous_bytes: int
     descriptors: tuple[str, ...]
     regions_bytes: int
@@ -138,7 +135,6 @@ class Orders:
         return self.latest
 
     def close(self) -> None:
-        """Stop reading stdin."""
         asyncio.get_running_loop().remove_reader(0)
 
 
@@ -176,7 +172,6 @@ def _set_numbers(peer: Any, plan: EndpointPlan) -> None:
 
 
 def set_offloads(endpoint: Endpoint, plan: EndpointPlan) -> None:
-    """Switch off the offloads that the plan excludes."""
     driver: Any = endpoint._engine.driver  # noqa: SLF001 - the only access to the sockets
     for fd, sock in driver._sockets.by_fd.items():  # noqa: SLF001
         if not plan.gro:
@@ -197,7 +192,6 @@ HANDSHAKE_TIMEOUT_S: Final = 2.0
 
 
 def config(plan: EndpointPlan) -> EndpointConfig:
-    """Return an endpoint's settings."""
     return EndpointConfig(
         protocol=ProtocolConfig(
             paths=plan.paths,

@@ -39,7 +39,6 @@ class Network:
     attackers: Sequence[str] = (ATTACKER_LOOPBACK,)
 
     def command(self, _host: int, argv: Sequence[str]) -> list[str]:
-        """Return a command line that runs `argv` at a host."""
         return list(argv)
 
     def inject(self, event: TimedFault) -> Undo:
@@ -48,8 +47,6 @@ class Network:
 
 
 class LabNetwork(Network):
-    """Hosts in the namespaces of a lab."""
-
     def __init__(self, lab: Lab, mtus: dict[int, int], *, count: int) -> None:
         self.lab = lab
         self.hosts = lab.topology.hosts[:count]
@@ -59,11 +56,9 @@ class LabNetwork(Network):
         self.receiver, self.attackers = lab.address(self.hosts[0]), [lab.address(last), *transfer]
 
     def command(self, host: int, argv: Sequence[str]) -> list[str]:
-        """Return a command line that runs in the namespace of the host."""
         return self.lab.command(self.hosts[host], argv)
 
     def inject(self, event: TimedFault) -> Undo:
-        """Change the MTU of the link of a host, or let the link fail."""
         host = self.hosts[event.worker]
         switch = self.lab.topology.switch_of(host)
         if event.what is FaultKind.MTU:
@@ -81,7 +76,6 @@ class LabNetwork(Network):
             output_of(self.lab.command(node, command), called=f"MTU {mtu} of {node}")
 
     def set_offloads(self, host: int, *, on: bool) -> None:
-        """Switch a host's offloads."""
         name = self.hosts[host]
         switch = self.lab.topology.switch_of(name)
         apply([SetOffloads(self.lab.netns(name), switch, _ON if on else _OFF)])
@@ -128,6 +122,5 @@ def _relayed(name: str, count: int, plan: NetworkPlan, *, seed: int) -> Topology
 
 
 def undo(step: Undo) -> None:
-    """Reverse a fault, if the lab still exists."""
     with suppress(LabError):
         step()

@@ -44,8 +44,6 @@ _DATA_HEADER: Final = bytes([VERSION, PacketType.DATA])
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Bytes that differ from the pattern."""
-
     first: int
     """Offset of the first wrong byte in the message."""
     last: int
@@ -72,7 +70,6 @@ def _mix(value: int) -> int:
 
 
 def _unmix(lanes: Lanes) -> Lanes:
-    """Undo `_mix`, for many values at once."""
     lanes = lanes ^ lanes >> np.uint64(31) ^ lanes >> np.uint64(62)
     lanes = lanes * np.uint64(_INVERSES[1])
     lanes = lanes ^ lanes >> np.uint64(27) ^ lanes >> np.uint64(54)
@@ -82,7 +79,6 @@ def _unmix(lanes: Lanes) -> Lanes:
 
 
 def first_lane(seed: int, *, owner: int, message: int) -> int:
-    """Return the lane at offset 0."""
     return _mix((_MAGIC << 48 | owner << 32 | message) ^ _mix(seed + 1 & _MASK))
 
 
@@ -111,7 +107,6 @@ def expected(seed: int, *, owner: int, message: int, offset: int, length: int) -
 
 
 def fill(out: Bytes, seed: int, *, owner: int, message: int) -> None:
-    """Write a message to all of `out`."""
     for at in range(0, len(out), PIECE_BYTES):
         piece = out[at : at + PIECE_BYTES]
         piece[:] = expected(seed, owner=owner, message=message, offset=at, length=len(piece))
@@ -180,7 +175,6 @@ def _locate(seed: int, lane: int) -> str:
 
 
 def describe_owner(owner: int, message: int) -> str:
-    """Return a description of a message's owner."""
     if owner == CANARY:
         return f"the guard bytes of file {message}"
     if owner == SOURCE:

@@ -17,8 +17,6 @@ SLOTS: Final = 16
 
 
 class Net(StrEnum):
-    """The network between the endpoints."""
-
     LOOPBACK = "loopback"
     ROUTED = "routed"
     """Namespaces around one router, each link with an MTU and offloads of its own."""
@@ -42,8 +40,6 @@ class FaultKind(StrEnum):
 
 
 class RequestKind(StrEnum):
-    """The kind of a request that a sender posts."""
-
     SEND = "send"
     BATCH = "batch"
     WRITE = "write"
@@ -54,8 +50,6 @@ class RequestKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EndpointPlan:
-    """The settings of an endpoint and of its process."""
-
     datagram_bytes: int = 8972
     paths: int = 4
     window_packets: int = 4096
@@ -83,8 +77,6 @@ class EndpointPlan:
 
 @dataclass(frozen=True, slots=True)
 class SenderPlan:
-    """The behaviour of a sender process."""
-
     endpoint: EndpointPlan
     weights: dict[RequestKind, float]
     longest_bytes: int
@@ -107,8 +99,6 @@ class SenderPlan:
 
 @dataclass(frozen=True, slots=True)
 class ReceiverPlan:
-    """The behaviour of the receiver process."""
-
     endpoint: EndpointPlan
     pause_s: float = 0.0
     """Maximum pause before each message."""
@@ -159,8 +149,6 @@ class AttackerPlan:
 
 @dataclass(frozen=True, slots=True)
 class NetworkPlan:
-    """The network of a scenario and its impairments."""
-
     net: Net
     mtus: dict[int, int] = field(default_factory=dict)
     """Host (0: the receiver's) -> MTU of its link."""
@@ -181,8 +169,6 @@ class FilesPlan:
 
 @dataclass(frozen=True, slots=True)
 class TortureScenario:
-    """The scenario of a seed."""
-
     seed: int
     seconds: float
     network: NetworkPlan
@@ -213,7 +199,6 @@ class TortureScenario:
         return 1 + sum(event.what is FaultKind.KILL and event.worker == worker for event in self.events)
 
     def describe(self) -> str:
-        """Return a summary in one line."""
         sizes = ",".join(str(sender.endpoint.datagram_bytes) for sender in self.senders)
         parts = [f"{self.network.net}", f"datagrams {sizes} to {self.receiver.endpoint.datagram_bytes}"]
         parts += [f"{event.what} {event.worker or 'receiver'}" for event in self.events]

@@ -34,8 +34,6 @@ ERROR_OUTPUT: Final = (
 
 
 class UsageSample(NamedTuple):
-    """What a worker uses at a time (wall clock)."""
-
     at: float
     anonymous_bytes: int
     cpu_s: float
@@ -59,13 +57,11 @@ class TortureWorker:
 
     @property
     def name(self) -> str:
-        """Name for messages."""
         who = f"sender {self.worker}" if self.worker else "the receiver"
         return f"{who} (incarnation {self.incarnation})"
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
         return self.process.status is None
 
     @property
@@ -77,7 +73,6 @@ class TortureWorker:
 
     @property
     def listening(self) -> dict[str, Any] | None:
-        """Port and keys of a receiver, once it listens."""
         if self._listening is None and self.worker == 0:
             found = (each.values[0] for each in entries(self.journal) if each.kind == "listening")
             self._listening = next(found, None)
@@ -94,7 +89,6 @@ class TortureWorker:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it as part of the scenario."""
         self.killed = True
         if self.pid is None:
             self.process.kill()  # the worker has not journalled its pid
@@ -102,7 +96,6 @@ class TortureWorker:
             self.signal(signal.SIGKILL)
 
     def sample(self) -> None:
-        """Sample what it uses."""
         if self.pid is not None and self.running:
             with suppress(OSError):
                 self.samples.append(UsageSample(time.time(), anonymous_bytes(self.pid), processor_s(self.pid)))
@@ -150,15 +143,11 @@ def start(
     module = "scripts.benches.torture.worker"
     argv = [sys.executable, "-W", "error", "-m", module, str(directory), str(worker), str(incarnation)]
     if plan.clock_wraps_after_s is not None:
-        offset = math.ceil(_until_wrap_s(time.monotonic()) - plan.clock_wraps_after_s)
+        offset = math.ceil(_WRAP_S - time.monotonic() % _WRAP_S - plan.clock_wraps_after_s)
         argv = ["unshare", "--time", "--monotonic", str(offset), "--fork", "--kill-child", *argv]
     env = environment(directory, compiled=plan.compiled)
     process = group.start(f"worker {worker}", command(argv), env=env)
     return TortureWorker(group, process, directory, worker, incarnation=incarnation)
-
-
-def _until_wrap_s(now: float) -> float:
-    return _WRAP_S - now % _WRAP_S
 
 
 def environment(directory: Path, *, compiled: bool) -> dict[str, str]:

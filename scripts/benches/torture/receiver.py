@@ -48,8 +48,6 @@ class HeldMessage:
 
 
 class TortureReceiver:
-    """One incarnation of the receiver."""
-
     def __init__(
         self,
         scenario: TortureScenario,
@@ -89,7 +87,6 @@ class TortureReceiver:
         self._serving: list[asyncio.Future[None]] = []
 
     async def run(self, host: str, *, port: int) -> None:
-        """Run until everything is closed."""
         self.endpoint = endpoint = await self._listen(host, port=port)
         set_offloads(endpoint, self.plan.endpoint)
         self._return_memory = self._memory_return()
@@ -156,7 +153,6 @@ class TortureReceiver:
         self._queue = self.endpoint.bind_rx(self._bound_region, chunk_bytes=plan.chunk_bytes)
 
     def _memory_return(self) -> Callable[[Message], None]:
-        """Return the function that returns the memory of a message."""
         if self.plan.returns == "release":
             return Message.release
 
@@ -324,7 +320,6 @@ class TortureReceiver:
                     self._held.append(held)
 
     def _reply(self, peer: Peer) -> None:
-        """Reply to some of the messages."""
         connection = self._peers[peer]
         if connection is None or self.rng.random() >= self.plan.replies or len(self._open_replies) >= MAX_REPLIES:
             return

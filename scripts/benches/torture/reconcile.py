@@ -47,8 +47,6 @@ Id = tuple[int, int]
 
 @dataclass(slots=True)
 class PostedRequest:
-    """A request in the journal of its sender."""
-
     kind: str
     length: int
     immediate: int | None
@@ -64,8 +62,6 @@ class PostedRequest:
 
 @dataclass(slots=True)
 class Observations:
-    """The contents of all journals."""
-
     posted: dict[Id, PostedRequest] = field(default_factory=dict)
     deliveries: Counter[Id] = field(default_factory=Counter)
     notifications: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -96,7 +92,6 @@ class Reconciler:
     """`read` every journal, then `reconcile`."""
 
     def __init__(self, result: TortureResult, directory: Path) -> None:
-        """Add what disagrees to `result`."""
         self.result = result
         self.observed = Observations()
         self._scenario = result.scenario
@@ -106,7 +101,6 @@ class Reconciler:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def read(self, worker: int, *, incarnation: int) -> None:
-        """Read the journal of a worker."""
         done = False
         for entry in entries(self._directory / layout.journal_name(worker, incarnation=incarnation)):
             done |= entry.kind == "done"
@@ -204,7 +198,6 @@ class Reconciler:
     # -- reconciling --------------------------------------------------------------------------------------------------
 
     def reconcile(self) -> None:
-        """Compare everything."""
         observed = self.observed
         for (connection, number), posted in observed.posted.items():
             for disagreement in self._check_request(connection, number, posted):
@@ -244,7 +237,6 @@ class Reconciler:
             yield f"it ended with {Status(posted.status or 0).name}, but was delivered"
 
     def _receiver_read_all(self, connection: int) -> bool:
-        """Whether the receiver read all messages of a connection."""
         incarnation = self.observed.receiver_of.get(connection)
         if connection in self.observed.closed:
             return False

@@ -9,8 +9,6 @@ from scripts.benches.torture.plans import TortureScenario
 
 @dataclass(slots=True)
 class TortureResult:
-    """The faults that were found, and the amount of traffic."""
-
     scenario: TortureScenario
     wrong: list[str] = field(default_factory=list)
     """Wrong bytes."""
@@ -27,7 +25,6 @@ class TortureResult:
 
     @property
     def faults(self) -> list[tuple[str, str]]:
-        """(kind, description) of all faults."""
         kinds = (
             ("wrong bytes", self.wrong),
             ("disagreement", self.disagreements),

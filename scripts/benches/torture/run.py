@@ -46,8 +46,6 @@ class _MemoryLimitError(Exception):
 
 
 class TortureRun:
-    """The controller of a scenario."""
-
     def __init__(
         self, scenario: TortureScenario, directory: Path, net: Network, *, group: ProcessGroup, sabotage: str
     ) -> None:
@@ -68,7 +66,6 @@ class TortureRun:
     # -- lifecycle --------------------------------------------------------------------------------------------------
 
     def run(self) -> TortureResult:
-        """Run the scenario; all processes are ended in any case."""
         scenario = self._scenario
         (self.directory / "scenario.json").write_bytes(TypeAdapter(TortureScenario).dump_json(scenario))
         ended = False
@@ -278,7 +275,6 @@ class TortureRun:
         reconciler.reconcile()
 
     def _check_leaks(self, process: TortureWorker) -> None:
-        """Compare a worker's memory and descriptors with their limits."""
         result = self.result
         grown = process.grown_bytes
         if grown > PEAK_BYTES:
@@ -312,6 +308,5 @@ def completed(scenario: TortureScenario, *, sabotage: str = "") -> Iterator[Tort
 
 
 def run_scenario(scenario: TortureScenario, *, sabotage: str = "") -> TortureResult:
-    """Run a scenario. Raises BenchError if its network cannot be built."""
     with completed(scenario, sabotage=sabotage) as run:
         return run.result

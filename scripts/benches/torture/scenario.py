@@ -78,7 +78,6 @@ def scenario(seed: int, *, capabilities: Capabilities, seconds: float) -> Tortur
 
 
 def _with_timeout(plain: TortureScenario, *, request_timeout_s: float) -> TortureScenario:
-    """Set the timeout of all requests."""
     senders = tuple(
         replace(each, endpoint=replace(each.endpoint, request_timeout_s=request_timeout_s)) for each in plain.senders
     )
@@ -127,7 +126,6 @@ def _security(seed: int) -> str:
 
 
 def _common(rng: Random) -> EndpointPlan:
-    """Draw the settings that all endpoints share."""
     return EndpointPlan(
         first_psn=_maybe(rng, 0.3, (1 << rng.choice((31, 32, 63))) - rng.randint(1, 3000), 0),
         request_timeout_s=rng.choice((2.0, 4.0, 6.0)),
@@ -170,7 +168,6 @@ def _endpoint(rng: Random, common: EndpointPlan, *, capabilities: Capabilities, 
 
 
 def with_region(plan: EndpointPlan, *, factor: float) -> EndpointPlan:
-    """Set the region to the size that the window needs, times `factor`."""
     least = (SLOTS + 1) * plan.chunk_bytes + SLOTS * 64 * KIB + 2 * plan.receive_window_bytes
     region = max(int(least * factor), 16 * plan.chunk_bytes)
     return replace(plan, region_bytes=region)

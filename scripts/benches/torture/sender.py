@@ -29,8 +29,6 @@ ARENA_BYTES: Final = 8 << 20
 
 
 class TortureSender:
-    """One incarnation of a sender."""
-
     def __init__(
         self,
         scenario: TortureScenario,
@@ -73,7 +71,6 @@ class TortureSender:
         return region
 
     async def run(self, host: str) -> None:
-        """Run until everything is closed."""
         endpoint = await Endpoint.open(towards=host, config=config(self.plan.endpoint))
         set_offloads(endpoint, self.plan.endpoint)
         self.read_ranges = [

@@ -33,7 +33,6 @@ Role = Callable[[Orders], Awaitable[None]]
 
 
 def main() -> None:
-    """Run one incarnation."""
     faulthandler.register(signal.SIGUSR1)
     directory, worker, incarnation = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     scenario = TypeAdapter(TortureScenario).validate_json((directory / "scenario.json").read_bytes())

@@ -104,8 +104,6 @@ def await_answer(pair: TwoHosts, group: ProcessGroup) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CarrierUsage:
-    """What the processes of a carrier have used so far, both ends together."""
-
     cpu_s: float
     """User and system."""
     peak_rss_bytes: int

@@ -17,7 +17,6 @@ SENDERS_LEAF: Final = "leaf1"
 
 @contextmanager
 def loss(lab: Lab, percent: float) -> Iterator[None]:
-    """Lose packets at each spine during the block."""
     links = [link for spine in lab.topology.spines for link in lab.topology.links_of[spine]]
     try:
         for link in links:

@@ -20,8 +20,6 @@ OMIT_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """What both ends open."""
-
     mptcp: bool = False
     bind: str | None = None
     """The sender's address; None: the kernel's choice."""
@@ -40,7 +38,6 @@ class Seen:
 
     @classmethod
     def of(cls, received: Event, sent: Event) -> Seen:
-        """Read the workers' events."""
         samples = tuple((at, count) for at, count in received["samples"])
         return cls(samples, tuple((at, seconds) for at, seconds in received["gaps"]), sent["ended_at"])
 

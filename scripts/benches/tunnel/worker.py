@@ -133,6 +133,5 @@ async def connections_send(*, host: str, port: int, count: int) -> int:
 
 
 def _allow_files() -> None:
-    """Allow as many open files as the hard limit does."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

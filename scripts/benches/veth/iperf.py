@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,8 +34,6 @@ _TCP_LISTEN: Final = "0A"  # include/net/tcp_states.h
 
 @dataclass(frozen=True, slots=True)
 class IperfFlow:
-    """One flow's figures."""
-
     gbps: float
     """Payload that the receiver has read."""
     cpu_s_per_gb: float
@@ -43,10 +41,13 @@ class IperfFlow:
 
     @classmethod
     def of(cls, report: dict[str, Any]) -> IperfFlow:
-        """Read a report."""
         received, load = report["end"]["sum_received"], report["end"]["cpu_utilization_percent"]
         cpu_s = (load["host_total"] + load["remote_total"]) / 100 * received["seconds"]
         return cls(received["bits_per_second"] / 1e9, cpu_s / (received["bytes"] / 1e9))
+
+    def named(self, pattern: str) -> dict[str, float]:
+        """Return the figures by name; `pattern`: of which {} stands for `gbps` and `cpu_s_per_gb`."""
+        return {pattern.format(name): value for name, value in asdict(self).items()}
 
 
 def ours(pair: TwoHosts, *, seconds: float, plain: bool) -> IperfFlow:
@@ -61,7 +62,6 @@ def ours(pair: TwoHosts, *, seconds: float, plain: bool) -> IperfFlow:
 
 
 def run(pair: TwoHosts, *, algorithm: str, seconds: float, omit_s: int = OMIT_S) -> IperfFlow:
-    """Run one flow of kernel TCP. Raises BenchError if iperf3 fails."""
     with running(pair, algorithm=algorithm, seconds=seconds, omit_s=omit_s) as ended:
         return ended()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,8 +18,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from netns.programs import output_of
 from scripts.harness.errors import BenchError
-from scripts.harness.process import Process, ProcessGroup
+from scripts.harness.process import ProcessGroup
 from scripts.harness.two_hosts import RECEIVER, SENDER, TwoHosts
+from scripts.harness.waiting import wait_until
 
 SOCKETS: Final = Path("/var/run/wireguard")
 OVERHEAD_BYTES: Final = 60
@@ -38,10 +38,9 @@ def tunnel(pair: TwoHosts, *, mtu: int) -> Iterator[TwoHosts]:
     with ProcessGroup() as group:
         for node, other in ((SENDER, RECEIVER), (RECEIVER, SENDER)):
             name = f"srdwg{os.getpid()}{node[0]}"  # the sockets' directory is the same for all namespaces
-            process = group.start("wireguard-go", pair.command(node, ["wireguard-go", "-f", name]))
+            group.start("wireguard-go", pair.command(node, ["wireguard-go", "-f", name]))
             _configure(
                 group,
-                process,
                 SOCKETS / f"{name}.sock",
                 f"private_key={keys[node].private_bytes_raw().hex()}\n"
                 f"listen_port={_PORT}\n"
@@ -58,20 +57,16 @@ def tunnel(pair: TwoHosts, *, mtu: int) -> Iterator[TwoHosts]:
         yield replace(pair, sender=_ADDRESSES[SENDER], receiver=_ADDRESSES[RECEIVER])
 
 
-def _configure(group: ProcessGroup, process: Process, path: Path, settings: str) -> None:
-    """Send the settings to a process, once it listens. Raises BenchError."""
-    give_up_at = time.monotonic() + _BOUND_S
-    while process.status is None and time.monotonic() < give_up_at:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            try:
-                sock.connect(str(path))
-            except OSError:  # not yet
-                group.turn(until=time.monotonic() + 0.02)
-                continue
-            sock.sendall(f"set=1\n{settings}\n".encode())
-            answer = sock.recv(1000).decode()
-            if answer.strip() != "errno=0":
-                raise BenchError(f"wireguard-go: refused its settings ({answer.strip()})")
-            return
-    group.stop(process)
-    raise BenchError(f"wireguard-go: {process.last_error or f'no socket {path}'}")
+def _configure(group: ProcessGroup, path: Path, settings: str) -> None:
+    """Send the settings to the process that is to listen there. Raises BenchError."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+
+        def is_connected() -> bool:
+            group.require_running()
+            return sock.connect_ex(str(path)) == 0
+
+        wait_until(is_connected, within_s=_BOUND_S, missing=f"wireguard-go: no socket {path}")
+        sock.sendall(f"set=1\n{settings}\n".encode())
+        answer = sock.recv(1000).decode()
+    if answer.strip() != "errno=0":
+        raise BenchError(f"wireguard-go: refused its settings ({answer.strip()})")

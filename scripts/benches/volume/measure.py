@@ -23,7 +23,6 @@ _WRONG_ERRNO: Final = 84
 
 
 def fraction_name(bound_us: int) -> str:
-    """Return the name of a bin's figure."""
     return f"read_within_{bound_us}_us_fraction"
 
 
@@ -77,7 +76,7 @@ class FioMeasure:
         )  # fmt: skip
         time.sleep(WARM_UP_S + BEFORE_FAULT_S)
         for fault in faults:
-            _require(job)
+            job.require_running()
             fault()
             time.sleep(AFTER_FAULT_S)
         result = job.ended()
@@ -91,7 +90,7 @@ class FioMeasure:
         job = self._start(*_VERIFY, "--rw=randrw", "--verify_backlog=16", "--rate=2m,2m")
         for fault in faults:
             time.sleep(pause_s)
-            _require(job)
+            job.require_running()
             fault()
         return _is_wrong(job.ended())
 
@@ -120,11 +119,6 @@ _VERIFY: Final = (
 
 def _timed(seconds: float) -> tuple[str, ...]:
     return ("--time_based", f"--runtime={seconds:g}", f"--ramp_time={WARM_UP_S:g}", "--randrepeat=0")
-
-
-def _require(job: FioJob) -> None:
-    if not job.is_running:
-        raise BenchError("fio ended before all faults had happened")
 
 
 def _is_wrong(result: FioResult) -> int:

@@ -51,7 +51,6 @@ class _Transfer:
         self.pushed = 0
 
     def push(self, length_bytes: int) -> None:
-        """Have it go with the reply."""
         self.pushed = length_bytes
 
 
@@ -100,12 +99,9 @@ async def _do(
 
 
 class _Memory:
-    """Ordinary memory."""
-
     is_short = False
 
     async def take(self, length_bytes: int) -> Buffer:
-        """Return a buffer."""
         return _Buffer(length_bytes)
 
     async def take_urgent(self) -> Buffer:
@@ -136,7 +132,6 @@ class TcpLink:
         self._number = 0
 
     def call(self, command: CapsuleCommand, *, buffer: Buffer | None = None) -> asyncio.Future[CapsuleReply]:
-        """See Link."""
         return asyncio.ensure_future(self._call(command, buffer))
 
     async def _call(self, command: CapsuleCommand, buffer: Buffer | None) -> CapsuleReply:
@@ -182,7 +177,6 @@ class TcpLink:
                 future.exception()
 
     async def close(self) -> None:
-        """See Link."""
         if self._writer is not None:
             self._writer.close()
         if self._receiving is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from netns.base.decoding import decoded_untrusted
-from srd.perf.client import START_WITHIN_S, PerfClient, request
+from srd.perf.client import PerfClient
 from srd.perf.control import Control, ControlKind, Fields
 from srd.perf.errors import PerfError
 from srd.perf.running import first
@@ -91,18 +91,11 @@ async def run_sweep(
 ) -> None:
     """Measure each size; `on_start` is told the cookie. Raises SrdError with one line."""
     async with AsyncExitStack() as stack:
-        peer, control = await client.meet(stack)
         memory = stack.enter_context(ExitStack())  # given back after the peers that use it were closed
-        try:
-            async with asyncio.timeout(START_WITHIN_S):
-                cookie = await request(control, sweep=encode(sweep))
-                connections = await client.open_connections(sweep, peer=peer, cookie=cookie, stack=stack)
-                await control.receive(ControlKind.START)
-        except TimeoutError:
-            raise PerfError(f"the test did not start within {START_WITHIN_S:g} s") from None
-        on_start(cookie)
-        carrier = Joined(sweep, client.endpoint, connections)
-        await run_sizes(sweep.sizes, carrier, control=control, memory=memory, on_row=on_row)
+        begun = await client.begin(sweep, stack=stack, sweep=encode(sweep))
+        on_start(begun.cookie)
+        carrier = Joined(sweep, client.endpoint, begun.connections)
+        await run_sizes(sweep.sizes, carrier, control=begun.control, memory=memory, on_row=on_row)
 
 
 async def run_sizes(

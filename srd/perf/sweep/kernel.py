@@ -10,7 +10,7 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from srd.perf.stream import Fail
 from srd.perf.sweep.plan import Sweep
 from srd.perf.sweep.progress import POINTS_OF_A_SERIES, CompletionSeries, MessageQuota, Span
 from srd.perf.sweep.roles import PartCheck, Role
-from srd.perf.tcp_streams import READ_BYTES
+from srd.perf.tcp_streams import read
 
 _COUNT: Final = struct.Struct("!Q")
 _TICK_S: Final = 0.001
@@ -222,20 +222,10 @@ class TcpReader(_Thread):
     """Reads to the end, and says how much it was."""
 
     def _work(self) -> None:
-        memory = bytearray(READ_BYTES)
-        array = np.frombuffer(memory, np.uint8)
-        while count := self._socket.recv_into(memory):
+        source = self._source
+        for arrived in read(self._socket):
             if self._verify:
-                self._compare(array[:count])
-            self._read_bytes += count
+                period_bytes = source.period_bytes
+                source.require_stream(arrived, done_bytes=self._read_bytes, period_bytes=period_bytes, of="TCP")
+            self._read_bytes += len(arrived)
         self._socket.sendall(_COUNT.pack(self._read_bytes))
-
-    def _compare(self, arrived: Any) -> None:
-        at, period = self._read_bytes % self._source.period_bytes, self._source.period_bytes
-        done = 0
-        while done < len(arrived):
-            part = arrived[done : done + period - at]
-            wrong = self._source.difference(at, part)
-            if wrong is not None:
-                raise PerfError(f"TCP: byte {self._read_bytes + done + wrong} is not what was sent")
-            done, at = done + len(part), 0

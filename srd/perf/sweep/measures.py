@@ -177,15 +177,11 @@ class TcpSends(Series):
             self._pour.write(quota, self._progress)
             if is_last:
                 self._pour.end()
-                self._progress.add(self._pour_rest(quota))
+                self._progress.add(quota.total - self._progress.count)  # arrived, and not acknowledged before
             else:
                 self._pour.drain()
 
         await in_thread(self._socket, work)
-
-    def _pour_rest(self, quota: MessageQuota) -> int:
-        """Return how many more have arrived than were acknowledged before."""
-        return quota.total - self._progress.count
 
     def close(self) -> None:
         """Give the memory back."""

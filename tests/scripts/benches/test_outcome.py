@@ -67,20 +67,3 @@ def test_to_dict__not_finite_is_null(value: float) -> None:
     document = json.loads(json.dumps(CaseOutcome("x", "virtual", rounds, (AT_MOST,)).to_dict(), allow_nan=False))
     assert document["checks"]["stall_rtts"]["value"] is None
     assert document["rounds"][1]["ours"]["stall_rtts"] is None
-
-
-@pytest.mark.parametrize(
-    ("wanted", "met", "missed"),
-    [
-        (AT_MOST, 3.0, 3.1),
-        (AT_LEAST, 0.95, 0.94),
-        (Wanted("spurious_fraction", "<", 0.01), 0.009, 0.01),
-        (Wanted("gain_ratio", ">", 1.5), 1.6, 1.5),
-    ],
-)
-def test_wanted__met(wanted: Wanted, met: float, missed: float) -> None:
-    assert wanted.met(met)
-    assert not wanted.met(missed)
-    assert not wanted.met(math.nan)
-    assert wanted.decisive([met, missed, met]) == missed
-    assert math.isnan(wanted.decisive([met, math.nan]))

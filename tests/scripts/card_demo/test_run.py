@@ -148,21 +148,3 @@ def test_tables__what_is_not_as_expected_stands_out(capsys: pytest.CaptureFixtur
     out = capsys.readouterr().out
     assert re.search(r"this +done +yes", out)
     assert re.search(r"that +done +NO", out)
-
-
-def test_tables__nothing_is_cut_at_80_columns(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    addresses = "172.31.0.5 to 172.31.0.6"
-    row = {"mb_per_s": 123.4, "cpu_s": 12.34, "addresses": addresses, "work": "20,000 SENDs of 1 KiB"}
-    tables.print_transfers({"blue": row})
-    port = {"tx_bytes": 12_345_600_000, "rx_bytes": 1, "retrans_pkts": 1_234_567}
-    tables.print_counters({"card-h1": {"vfs": {"efa_0": {"port": port}}}})
-    reason = f"EINVAL: {'x' * 60} to LOCAL_ERROR_UNREACH_REMOTE"
-    tables.print_checks("denied", [DemoCheck("red-1 to blue-3 (172.31.0.5): another VPC", reason, as_expected=True)])
-    shown = capsys.readouterr().out
-    assert max(map(len, shown.splitlines())) <= 80
-    assert "\u2026" not in shown
-    for word in [*addresses.split(), "20,000", "123.4", "12.34", "12345.6", "1,234,567", "LOCAL_ERROR_UNREACH_REMOTE"]:
-        assert word in shown, shown

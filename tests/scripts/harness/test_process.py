@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import os
-import select
 import signal
-import subprocess
 import sys
 
 import pytest
@@ -29,14 +26,6 @@ print('first', file=sys.stderr); print('it: bad luck', file=sys.stderr); sys.exi
     assert [event["event"] for event in child.events] == ["one", "two", "last"]
     assert child.last_error == "it: bad luck"
     assert child.status == 3
-
-
-def test_process__a_silent_one_has_no_last_error() -> None:
-    with ProcessGroup() as pipes:
-        child = start(pipes, "")
-        pipes.turn_while(lambda: child.status is None, within_s=PATIENCE_S)
-    assert child.last_error == ""
-    assert child.status == 0
 
 
 def test_event__by_kind_and_fields_each_once_in_any_order() -> None:
@@ -105,23 +94,3 @@ def test_ended__names_the_late_ones_and_what_they_said() -> None:
             pipes.ended(late, first, bound_s=60.0, after_first_s=0.0)
         with pytest.raises(BenchError, match=r"^the it ended with status 1: bad luck$"):
             pipes.ended(first, bound_s=PATIENCE_S)
-
-
-def test_process__dies_with_us() -> None:
-    """A kill -9 of the comparison leaves no daemon."""
-    child = 'import os, signal; print(f\'{{"event": "pid", "pid": {os.getpid()}}}\', flush=True); signal.pause()'
-    parent = f"""
-import signal, sys
-from scripts.harness.process import ProcessGroup
-with ProcessGroup() as group:
-    child = group.start("it", [sys.executable, "-S", "-c", {child!r}])
-    print(group.event(child, "pid")["pid"], flush=True)
-    signal.pause()"""
-    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    pidfd = os.pidfd_open(int(process.stdout.readline()))
-    process.kill()
-    process.communicate()
-    ended, _, _ = select.select([pidfd], [], [], PATIENCE_S)
-    os.close(pidfd)
-    assert ended

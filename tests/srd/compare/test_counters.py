@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from netns.lab.lab import Lab
 from netns.observe.machine import Ticks
-from netns.topology.model import reference
 from srd.compare.cell import allow_subflows, first_address, lacking
 from srd.compare.counters import Reading
 from srd.compare.errors import CellError
@@ -45,21 +42,6 @@ def test_reading__counts_the_spine_that_was_taken(lab: Lab) -> None:
         assert after.relay_cpu_s is not None
         assert before.relay_cpu_s is not None
         assert after.relay_cpu_s > before.relay_cpu_s
-
-
-def test_path_shares__are_what_the_senders_leaves_sent_up() -> None:
-    lab = cast("Lab", SimpleNamespace(topology=reference()))
-    none = {(one, other): 0 for link in reference().links for one, other in ((link.a, link.b), (link.b, link.a))}
-    sent = none | {
-        ("leaf1", "spine1"): 300,
-        ("leaf1", "spine2"): 100,
-        ("leaf2", "spine3"): 999,
-        ("spine4", "leaf1"): 999,
-    }
-    before, after = replace(EARLIER, sent_bytes=none), replace(EARLIER, sent_bytes=sent)
-    shares = after.path_shares(lab, since=before, senders=["h1"])
-    assert shares == {"spine1": 0.75, "spine2": 0.25, "spine3": 0.0, "spine4": 0.0}
-    assert after.busiest_link(lab, since=before) in {"leaf2-spine3", "leaf1-spine4"}
 
 
 def test_loads__are_shares_since_then() -> None:

@@ -44,8 +44,3 @@ def test_choice__mistakes(choice: dict[str, Any], message: str) -> None:
     with pytest.raises(GridError) as caught:
         overridden(FILE_GRID, **choice)
     assert str(caught.value).startswith(message)
-
-
-def test_choice__a_file_for_nobody_is_a_mistake() -> None:
-    with pytest.raises(GridError, match="--file, --size: no workload of a grid sends a file"):
-        overridden(GRID, size_bytes=1 << 20)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from dataclasses import replace
 from functools import cache
@@ -19,7 +18,7 @@ from srd.compare.grid import TRANSPORTS, Cell, Grid
 from srd.compare.outcome import CellOutcome, CellProgress, CellState
 from srd.compare.page import render
 from srd.compare.plots import panel_svgs, picture_png, pictures, throughput
-from srd.compare.results import as_json, cells_csv, cells_json, flows_csv, write
+from srd.compare.results import cells_csv, cells_json, flows_csv, write
 from srd.compare.screen import Screen, remarks, table
 from srd.compare.summary import summarize
 from tests.srd.compare.cases import FILE_GRID, GRID, done, hung, outcomes
@@ -187,11 +186,6 @@ def test_csv__a_line_for_each_cell_and_flow() -> None:
     flows = list(csv.DictReader(io.StringIO(flows_csv(outcomes()))))
     assert len(flows) == sum(len(outcome.flows) for outcome in outcomes().values())
     assert {flow["seconds"] for flow in flows} == {"2.0", "3.0", ""}
-
-
-def test_json__has_the_points() -> None:
-    document = json.loads(as_json({"points": [summary.to_dict() for summary in SUMMARIES]}))
-    assert document["points"][0]["slowdown_p99"] == 4.0
 
 
 def test_write__whole_or_not_at_all(tmp_path: Path) -> None:

@@ -187,10 +187,7 @@ def test_run__what_the_lab_has_failed_to_measure_is_measured_again(
     [
         (("nowhere.yaml",), 2, "srd: nowhere.yaml: No such file or directory"),
         (("nowhere.yaml", "--show"), 2, "the built-in grids are demo, incast, reference"),
-        (("demo", "--conditions", "fog"), 2, "--conditions: 'fog' is none of clean, loss, blackhole"),
-        (("demo", "--transports", "quic"), 2, "--transports: 'quic' is none of srd, cubic, bbr, mptcp"),
         (("demo", "--seeds", "0"), 2, "0"),
-        (("demo", "--file", "nowhere.iso"), 2, "--file: nowhere.iso: No such file"),
         (("incast", "--size", "1M"), 2, "no workload of incast sends a file"),
         (("wrong.yaml",), 2, "srd: wrong.yaml: seeds: 'none' is no number"),
         (

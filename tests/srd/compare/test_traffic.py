@@ -6,7 +6,7 @@ import pytest
 
 from netns.base.message_sizes import DISTRIBUTIONS, mean_bytes
 from netns.topology.model import leaf_spine, reference
-from srd.compare.traffic import AllToAll, Bulk, Incast, Rpc, TrafficError, describe
+from srd.compare.traffic import AllToAll, Bulk, Incast, Rpc, TrafficError
 
 RACKS = leaf_spine(name="racks", leaves=2, spines=2, hosts_per_leaf=3)
 CAPACITY_BPS = 1e9
@@ -65,7 +65,3 @@ def test_flows__one_leaf_is_a_mistake() -> None:
     alone = leaf_spine(name="alone", leaves=1, hosts_per_leaf=2)
     with pytest.raises(TrafficError, match="on one leaf"):
         AllToAll(1).flows(alone, capacity_bps=1.0, seed=1)
-
-
-def test_describe__has_kind_and_parameters() -> None:
-    assert describe(Incast(3, 1000)) == {"kind": "Incast", "senders": 3, "size_bytes": 1000}

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import socket
-import struct
 
 import pytest
 
@@ -64,12 +63,6 @@ def test_sent_by__mptcp_fallback_to_tcp() -> None:
             sock.sendall(bytes(3_000))
             assert len(peer.recv(3_000, socket.MSG_WAITALL)) == 3_000
             assert sent_by(sock) == SentCounts(bytes_sent=3_000, bytes_retransmitted=0)
-
-
-def test_sent_by_tcp__reads_the_two_fields() -> None:
-    info = bytearray(256)
-    struct.pack_into("=2Q", info, 200, 1000, 250)
-    assert tcp_socket._sent_by_tcp(bytes(info)) == SentCounts(bytes_sent=1000, bytes_retransmitted=250)
 
 
 def test_sent_by_tcp__old_kernel_bad_flow() -> None:

@@ -24,5 +24,4 @@ DAMAGED: Final = 0
 
 
 def content() -> npt.NDArray[np.uint8]:
-    """Return the contents of the messages."""
     return np.frombuffer(np.random.default_rng(SEED).bytes(SOURCE_BYTES), np.uint8)

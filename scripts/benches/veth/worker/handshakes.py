@@ -93,7 +93,6 @@ async def _open_and_close(endpoint: Endpoint, host: str, port: int, until: float
 
 
 async def _cpu_s(control: Peer) -> float:
-    """Return the receiver's CPU time so far."""
     with Region(1, name="bench-ask") as region:
         if await control.post_send(region, offset=0, length=1) is not Status.OK:
             raise BenchError("the receiver did not take a message")

@@ -64,7 +64,6 @@ async def receive(*, host: str) -> int:
 
 
 async def send(*, host: str, port: int, peers: int, trace_memory: bool) -> int:
-    """Connect, and measure."""
     with Region(MESSAGE_BYTES, name="bench-peers") as region:
         region.array[:] = np.frombuffer(np.random.default_rng(MESSAGE_BYTES).bytes(MESSAGE_BYTES), np.uint8)
         async with await Endpoint.open(towards=host, config=CONFIG) as endpoint:

@@ -60,7 +60,6 @@ async def _release(peer: Peer) -> None:
 
 
 async def send(*, host: str, port: int, seconds: float) -> int:
-    """Measure for `seconds`, beside a bulk flow."""
     sweep = Sweep(Operation.LATENCY, sizes=(SIZE_BYTES,), iterations=0, seconds=seconds, verify=True)
     async with await Endpoint.open(towards=host, config=CONFIG) as endpoint:
         peer = await endpoint.connect(host, port=port)
@@ -96,7 +95,6 @@ class BackgroundFlow:
         return gbps
 
     def stop(self) -> None:
-        """Stop posting."""
         self._stopped = True
 
     def _post(self) -> None:

@@ -39,12 +39,10 @@ _DAMAGED: Final = b"d"
 
 
 def content() -> bytes:
-    """Return the data of a turn."""
     return np.random.default_rng(_SEED).bytes(TURN_BYTES)
 
 
 def configuration(*, is_client: bool, mtu: int) -> QuicConfiguration:
-    """Return aioquic's settings, the same at both ends."""
     return QuicConfiguration(
         is_client=is_client,
         alpn_protocols=ALPN,

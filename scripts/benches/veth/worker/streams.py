@@ -30,8 +30,6 @@ CONFIG: Final = EndpointConfig(security=Plain())
 
 
 class Channel(Protocol):
-    """What pieces of the buffer go through."""
-
     async def write(self, piece: bytes, *, number: int) -> None:
         """Send a piece, and wait until another may be sent."""
 
@@ -47,29 +45,23 @@ class StreamChannel:
         self._at = 0
 
     async def write(self, piece: bytes, *, number: int) -> None:  # noqa: ARG002 - it comes in order
-        """Write, and drain."""
         self._writer.write(piece)
         await self._writer.drain()
 
     async def read(self) -> tuple[int, bytes]:
-        """Read what is there."""
         at, data = self._at, await self._reader.read(READ_BYTES)
         self._at = (at + len(data)) % SOURCE_BYTES
         return at, data
 
 
 class MessageChannel:
-    """Messages of a peer."""
-
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
 
     async def write(self, piece: bytes, *, number: int) -> None:
-        """Send a message."""
         await self._peer.send(piece, immediate=number)
 
     async def read(self) -> tuple[int, bytes]:
-        """Receive a message."""
         try:
             message = await self._peer.recv()
         except PeerError:

@@ -31,16 +31,6 @@ def test_settings(tmp_path: Path, *, encrypted: bool) -> None:
     assert security == (Psk(bytes(range(32))) if encrypted else Plain())
 
 
-def test_two_cards() -> None:
-    with two_cards(loopback_pair(), CardOptions(vfs=2)) as cards:
-        assert cards.a.run_dir != cards.b.run_dir
-        assert {path.name for path in cards.a.run_dir.glob("*.sock")} == {"efa_0.sock", "efa_1.sock", "control.sock"}
-        assert cards.cpu_s > 0
-        assert cards.a.counters()["send_wrs"] == cards.a.counters("efa_1")["send_wrs"] == 0
-        cards.require_no_drops()
-    assert not cards.a.run_dir.parent.exists()
-
-
 def test_two_cards__one_does_not_start() -> None:
     unusable = loopback_pair(sender="192.0.2.1")  # TEST-NET-1
     with (

@@ -15,13 +15,13 @@ from scripts.benches.registry import CASES
 def test_rounds__without_iperf3_ours_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     find, hidden = shutil.which, {need.name for need in clean.NEEDS}
     monkeypatch.setattr(shutil, "which", lambda name, path=None: None if name in hidden else find(name, path=path))
-    monkeypatch.setattr(clean, "LINKS", ((9000, True),))
+    monkeypatch.setattr(clean, "LINKS", {"mtu9000": (9000, True)})
     wanted = tuple(each for each in clean.WANTED if each.figure.endswith("_mtu9000"))
     missing = {need.unmet or "": need.figures for need in CASES["clean"].needs}
     assert list(missing) == [
         "iperf3: not installed; install the package iperf3",
     ]
-    found = CaseOutcome("clean", "veth", tuple(clean.rounds(1, 0.05)), wanted, missing)
+    found = CaseOutcome("clean", "veth", (clean.measure(1, 0.05),), wanted, missing)
     assert not found.checks
     assert not found.baselines
     assert found.ours.keys() == {"mtu9000_gbps", "mtu9000_cpu_s_per_gb"}

@@ -10,21 +10,7 @@ import pytest
 from scripts.benches.case import CaseOptions
 from scripts.benches.cases import messages, placement_scaling, scale
 from scripts.harness.errors import BenchError
-from srd.proto.wire.data import Burst
 from srd.sim.experiments.experiment import run
-
-
-def test_messages__drops_the_second_packet_of_every_tenth_message_once() -> None:
-    one_loss = messages.OneLoss()
-
-    def burst(message: int, offset: int) -> Burst:
-        return Burst("a", 0, 0, 0, 0, 3, 0, message, 5000, 0, offset, 0, 0, 3000, 1000)
-
-    assert [one_loss(burst(10, 0), index) for index in range(3)] == [False, True, False]
-    assert not one_loss(burst(10, 1000), 0)  # its retransmission
-    assert one_loss(burst(20, 1000), 0)
-    assert not one_loss(burst(11, 1000), 0)
-    assert one_loss.lost == {10, 20}
 
 
 @pytest.mark.compiled

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from netns.netem.shape import Shape
 from netns.topology.model import leaf_spine
@@ -14,13 +12,6 @@ from scripts.benches.chaos.host import internet_checksum
 from scripts.benches.chaos.run import ChaosRun
 from scripts.benches.chaos.scenario import ChaosMessage, ChaosScenario, Conditions
 from srd.proto.config import ProtocolConfig
-
-
-@given(st.binary(min_size=1, max_size=300), st.data())
-def test_internet_checksum__detects_one_flipped_bit(data: bytes, draw: st.DataObject) -> None:
-    damaged = bytearray(data)
-    damaged[draw.draw(st.integers(0, len(data) - 1))] ^= 1 << draw.draw(st.integers(0, 7))
-    assert internet_checksum(bytes(damaged)) != internet_checksum(data)
 
 
 def test_internet_checksum__rfc_1071_example() -> None:
@@ -40,16 +31,10 @@ FAULT_FREE = ChaosScenario(
 )
 
 
-def test_fault_free__all_is_delivered_and_memory_is_freed() -> None:
-    run = ChaosRun(FAULT_FREE)
-    report = run.run()
-    assert (report.posted, report.delivered, report.failed, report.violations) == (20, 20, 0, [])
-    assert len(run.responder._free) == 100
-    assert run.responder.full == 0
-
-
 @pytest.mark.parametrize(
-    "conditions", [Conditions(duplicate=0.3), Conditions(late=0.3, late_s=0.004), Conditions(flip=0.1)], ids=str
+    "conditions",
+    [Conditions(), Conditions(duplicate=0.3), Conditions(late=0.3, late_s=0.004), Conditions(flip=0.1)],
+    ids=str,
 )
 def test_conditions__occur_without_violations(conditions: Conditions) -> None:
     run = ChaosRun(replace(FAULT_FREE, conditions=conditions))

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from scripts.benches.chaos.scenario import (
-    FAULTS_END_S,
-    LONGEST_BYTES,
-    POSTING_S,
     ChaosScenario,
     Flaw,
-    MessageKind,
     scenario,
 )
-from scripts.benches.chaos.target import READABLE_FROM
 
 SCENARIOS = [scenario(seed, noise_bytes=1 << 20) for seed in range(1, 200)]
 
@@ -40,21 +35,3 @@ def test_scenario__every_fault_occurs_and_is_absent() -> None:
     ):
         assert 0.3 < sum(value > 0 for value in values) / len(SCENARIOS) < 0.7
     assert 25 < max(shape_losses(what) for what in SCENARIOS) <= 30
-
-
-def test_scenario__messages_fit_and_faults_end() -> None:
-    for what in SCENARIOS:
-        for message in what.messages:
-            assert READABLE_FROM <= message.payload_offset <= (1 << 20) - READABLE_FROM - message.length
-            assert message.length <= (
-                what.config.max_message_bytes if message.kind is MessageKind.SEND else LONGEST_BYTES
-            )
-            assert message.at_s <= POSTING_S
-        ends = [0, *(message.target_offset + message.length for message in what.messages)]
-        assert all(message.target_offset >= end for message, end in zip(what.messages, ends, strict=False)), (
-            "targets overlap"
-        )
-        assert ends[-1] <= what.registered_bytes
-        assert all(outage.at_s + outage.seconds <= FAULTS_END_S for outage in what.outages)
-        window_packets = what.config.receive_window_bytes // (what.topology.mtu - 84)
-        assert what.pool_packets > window_packets

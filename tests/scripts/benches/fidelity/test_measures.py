@@ -48,7 +48,7 @@ def recorded(shape: Shape, *, seed: int, interval_us: float = 100, late_ns: int 
         if number < PACKETS:
             netem.enqueue(now, packet=(number, INTACT), length_bytes=LENGTH_BYTES)
     at_ns, numbers, flags = (np.array(column, dtype=np.int64) for column in zip(*left, strict=True))
-    return Recording(entered, at_ns, numbers, flags, 0)
+    return Recording(entered, at_ns, numbers, flags)
 
 
 def failures(setting: Setting, first: Recording, second: Recording, *, directory: Path) -> list[str]:

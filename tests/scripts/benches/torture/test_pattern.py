@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scripts.benches.torture.pattern import CANARY, PIECE_BYTES, Bytes, check, expected, fill, identify_owner
+from scripts.benches.torture.pattern import CANARY, PIECE_BYTES, Bytes, check, fill, identify_owner
 
 SEED = 7
 
@@ -22,12 +22,6 @@ def test_check__filled_bytes_match_in_whole_and_in_part(length: int) -> None:
     assert check(found, SEED, owner=3, message=5) is None
     for start in (0, 1, 8, length // 2):
         assert check(found[start:], SEED, owner=3, message=5, offset=start) is None
-
-
-def test_expected__any_offset_and_length() -> None:
-    found = message(100)
-    for offset in range(20):
-        assert (expected(SEED, owner=3, message=5, offset=offset, length=50) == found[offset : offset + 50]).all()
 
 
 @pytest.mark.parametrize("shift", [1, 2, 7, 8, 9, 56, 1472])

@@ -20,36 +20,6 @@ def steady(stalls: Stalls, *, since: float, count: int) -> float:
     return since + count * STEP_S
 
 
-def stopped(*, trickle_bytes: int) -> float:
-    """What arrives stops for 0.8 s, but for so many bytes each 100 ms; return the longest stall."""
-    stalls = Stalls()
-    stalls.start(0.0)
-    fails_at = steady(stalls, since=0.0, count=1000)
-    for number in range(1, 8):
-        if trickle_bytes:
-            stalls.arrived(trickle_bytes, at=fails_at + 0.1 * number)
-    steady(stalls, since=fails_at + 0.8, count=1000)
-    return stalls.longest_s(until=None)
-
-
-def test_stall__a_trickle_does_not_end_it() -> None:
-    assert stopped(trickle_bytes=0) == pytest.approx(0.8 + STEP_S, rel=0.1)
-    assert stopped(trickle_bytes=8000) == pytest.approx(0.8 + STEP_S, rel=0.1)
-
-
-def test_stall__a_fifth_of_the_rate_is_none() -> None:
-    assert stopped(trickle_bytes=20 * BLOCK) < 0.13
-
-
-def test_stall__of_what_stands_at_the_end() -> None:
-    stalls = Stalls()
-    stalls.start(0.0)
-    steady(stalls, since=0.0, count=1000)
-    stalls.arrived(100, at=3.0)
-    assert stalls.longest_s(until=10.0) == pytest.approx(9.0, rel=0.05)
-    assert stalls.longest_s(until=None) == pytest.approx(2.0, rel=0.05)
-
-
 def test_stall__counts_from_the_start_or_from_the_first_byte() -> None:
     with_start, without = Stalls(), Stalls()
     with_start.start(0.0)

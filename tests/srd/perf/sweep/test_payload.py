@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -55,33 +53,12 @@ def test_tally__each_once() -> None:
     rows.close()
 
 
-@pytest.fixture(params=[1, 2, 64, 5000])
-def slots(request: pytest.FixtureRequest) -> Iterator[tuple[MessageSlots, PayloadSource, int]]:
-    size: int = request.param
-    source = PayloadSource(size)
-    made = MessageSlots(source, size_bytes=size, depth=DEPTH, peers=PEERS)
-    made.prepare(0)
-    yield made, source, size
-    made.close()
-    source.close()
-
-
 def write_round(made: MessageSlots, source: PayloadSource, *, first: int, count: int) -> None:
     for peer in range(PEERS):
         for request in range(first, first + share(count, peer=peer, peers=PEERS)):
             at = made.offset(peer) + made.slot_offset(request)
             block = source.block(number_of(request, peer=peer, peers=PEERS))
             made.region.array[at : at + len(block)] = block
-
-
-@pytest.mark.parametrize("count", [1, 7, DEPTH * PEERS])
-def test_slots__two_rounds(slots: tuple[MessageSlots, PayloadSource, int], count: int) -> None:
-    made, source, _ = slots
-    for first in (0, DEPTH):
-        write_round(made, source, first=first, count=count)
-        made.compare(first, count)
-    with pytest.raises(PerfError, match="is not what was sent"):
-        made.compare(2 * DEPTH, 1)  # nothing was written in a third one
 
 
 @pytest.mark.parametrize("size", [64, 5000])
@@ -94,21 +71,6 @@ def test_slots__a_byte_that_is_wrong_or_missing_is_found(size: int) -> None:
         made.region.array[at] ^= 1
         with pytest.raises(PerfError, match=rf"peer {at // size // DEPTH + 1}: byte {at % size} of request"):
             made.compare(0, DEPTH * PEERS)
-    made.close()
-    source.close()
-
-
-@pytest.mark.parametrize("size", [64, 5000])
-def test_slots__what_is_exchanged_is_found(size: int) -> None:
-    source = PayloadSource(size)
-    made = MessageSlots(source, size_bytes=size, depth=DEPTH, peers=PEERS)
-    made.prepare(0)
-    write_round(made, source, first=0, count=DEPTH * PEERS)
-    array = made.region.array
-    array[:size], array[size : 2 * size] = array[size : 2 * size].copy(), array[:size].copy()
-    with pytest.raises(PerfError, match="peer 1: byte"):
-        made.compare(0, DEPTH * PEERS)
-    del array
     made.close()
     source.close()
 
