@@ -23,17 +23,7 @@ from netns.governance.assignment import (
     preferred,
 )
 from netns.governance.facts import EXCEEDS_MAX_QUOTA, NO_MATCHING_FLAVOR, WAITING_FOR_QUOTA, Fact, severity
-from netns.governance.model import (
-    UNLIMITED,
-    ClusterQueue,
-    FlavorResource,
-    ResourceFlavor,
-    ResourceGroup,
-    Tried,
-    Workload,
-    minus,
-    plus,
-)
+from netns.governance.model import UNLIMITED, ClusterQueue, FlavorResource, ResourceGroup, Tried, Workload, minus, plus
 from netns.governance.order import shape
 from netns.governance.quota import lowest_fit
 from netns.governance.state import State
@@ -41,7 +31,7 @@ from netns.governance.topology import place_by_topology, why_not_topology
 from netns.inventory.nodes import PODS
 from netns.inventory.nodes import Node as Host
 from netns.placement.matching import AFFINITY, SELECTOR, why_not
-from netns.placement.model import Affinity, PlacementRequest, Term
+from netns.placement.model import Affinity, PlacementRequest, ResourceFlavor, Term
 
 Nominated = Mapping[str, Mapping[str, str]]
 """Flavors by pod set and resource."""

@@ -15,8 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from netns.base.yaml_file import validated
 from netns.errors import GovernanceError
 from netns.governance.cluster import Cluster
-from netns.governance.model import ClusterQueue, LocalQueue, Preemption, Quota, ResourceFlavor, ResourceGroup
+from netns.governance.model import ClusterQueue, LocalQueue, Preemption, Quota, ResourceGroup
 from netns.governance.settings import BOTH_STRATEGIES, Settings
+from netns.placement.model import ResourceFlavor
 
 COHORT: Final = "hyperpod-teams"
 GPU: Final = "nvidia.com/gpu"

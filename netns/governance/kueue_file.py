@@ -20,20 +20,11 @@ from netns.base.yaml_file import MAX_FILE_BYTES, mapping_of, validated
 from netns.errors import GovernanceError, QuantityError
 from netns.governance.cluster import Cluster
 from netns.governance.hyperpod_file import is_hyperpod, read_hyperpod
-from netns.governance.model import (
-    ClusterQueue,
-    Cohort,
-    Fungibility,
-    LocalQueue,
-    Preemption,
-    Quota,
-    ResourceFlavor,
-    ResourceGroup,
-)
+from netns.governance.model import ClusterQueue, Cohort, Fungibility, LocalQueue, Preemption, Quota, ResourceGroup
 from netns.governance.settings import BOTH_STRATEGIES, GATES, Settings
 from netns.inventory.nodes import Effect, Taint
 from netns.inventory.quantity import parse_quantity
-from netns.placement.model import Expression, Toleration
+from netns.placement.model import Expression, ResourceFlavor, Toleration
 
 WANTED: Final = "holds no mapping; give objects of Kueue, or HyperPod's ClusterSchedulerConfig and ComputeQuota"
 _SEPARATOR: Final = re.compile(rb"^---(?:[ \t].*)?$", re.MULTILINE)

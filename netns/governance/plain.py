@@ -19,7 +19,6 @@ from netns.governance.model import (
     Preemption,
     Quantities,
     Quota,
-    ResourceFlavor,
     ResourceGroup,
     Workload,
     WorkloadCondition,
@@ -27,7 +26,7 @@ from netns.governance.model import (
 from netns.governance.settings import GATES, Settings, UsageSharing
 from netns.governance.state import State, boost_of
 from netns.inventory.nodes import Taint
-from netns.placement.model import Affinity, Expression, PlacementRequest, Term, Toleration
+from netns.placement.model import Affinity, Expression, PlacementRequest, ResourceFlavor, Term, Toleration
 
 Data = Mapping[str, Any]
 
