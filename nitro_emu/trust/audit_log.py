@@ -3,11 +3,11 @@
     with AuditLog(Path("/var/log/nitro-card/card-a.audit")) as log:      # continues an existing file, after checking it
         log.append(principal="root", uid=0, pid=17, call="update", arguments=b'{"manifest": "m"}', outcome="ok")
         log.head                                                         # remember this elsewhere
-    verify_log_untrusted(path, head=remembered)                          # the number of records, or TrustError
+    examine_log_untrusted(path, head=remembered).records                 # or TrustError
 
 Form. A record is a line of JSON; its last member is `chain`, SHA-384 over the chain of the record before and over the
 record itself without `chain`, byte for byte. So each flipped bit, and each record that is removed, exchanged or
-inserted, breaks the chain at a record that `verify_log_untrusted` names. Records that are missing at the end break
+inserted, breaks the chain at a record that `examine_log_untrusted` names. Records that are missing at the end break
 nothing: those show when the head that was remembered elsewhere is not found. Whoever may write to the file can also
 make a whole new chain, which shows the same way; so give the head to somebody else, such as the control plane.
 
@@ -257,11 +257,6 @@ class AuditLog(Closing):
 
 
 _REMEDY: Final = "make room on the disk: the card refuses calls that it cannot record"
-
-
-def verify_log_untrusted(path: Path, *, head: str | None = None) -> int:
-    """Return the number of records in a log. Raises TrustError with the first bad one; see `examine_log_untrusted`."""
-    return examine_log_untrusted(path, head=head).records
 
 
 def examine_log_untrusted(path: Path, *, head: str | None = None) -> LogSummary:
