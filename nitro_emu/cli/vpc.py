@@ -197,8 +197,12 @@ def serve(*, file: Path, key_file: Path, as_json: bool) -> int:
 async def _serve(file: Path, *, signer: Signer, as_json: bool) -> None:
     plane = ControlPlane(file, signer=signer, report=lambda report: _print_report(report, as_json=as_json))
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, plane.reload)
-    _say_ready(plane.map, file=file, as_json=as_json)
-    await until_stopped(plane.run())
+
+    async def served() -> None:
+        _say_ready(plane.map, file=file, as_json=as_json)
+        await plane.run()
+
+    await until_stopped(served())
 
 
 def _say_ready(vpc_map: VpcMap, *, file: Path, as_json: bool) -> None:
