@@ -25,6 +25,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from netns.base.naming import named
 from netns.base.yaml_file import mapping_of, validated
 from netns.errors import NodesError
 from netns.inventory.fabric_layers import nodes_of
@@ -138,12 +139,10 @@ def read_nodes(
     """
     if (topology := topology_in(path)) is not None:
         return nodes_of(topology, ranks_per_host=ranks_per_host or 1)
-    try:
+    with named(f"{path}: ", NodesError):
         document = load_document(path)
         nodes = nodes_untrusted(document, ranks_per_host=ranks_per_host)
         _check_names(nodes)
-    except NodesError as error:
-        raise NodesError(f"{path}: {error}") from None
     last = document[-1] if isinstance(document, list) else document
     if isinstance(last, dict) and last.get("NextToken"):
         on_warning(

@@ -40,6 +40,7 @@ from pydantic import (
 )
 
 from netns.base.addresses import parse_host_port
+from netns.base.naming import named
 from netns.base.yaml_file import MAX_FILE_BYTES, Strict, mapping_of, validated
 from nitro_emu.card.kinds import AnyVfConfig
 from nitro_emu.errors import ConfigError
@@ -245,20 +246,16 @@ class CardConfig(Strict):
     def card_key(self) -> X25519PrivateKey:
         """Return the card's private key from its file; a missing default one is made. Raises ConfigError."""
         path = self.card_key_file
-        try:
+        with named("key_file: ", UsageError, error=ConfigError):
             return create(path) if self.key_file is None and not path.exists() else load_key(path)
-        except UsageError as error:
-            raise ConfigError(f"key_file: {error}") from error
 
     def security_of(self, vf: VfConfig) -> SecurityConfig:
         """Return the setting for a VF's endpoint; a missing default key is made. Raises ConfigError.
 
         Not for a VF in a VPC, whose security is the card's.
         """
-        try:
+        with named(f"{vf.name}: ", ConfigError):
             return vf.security.read(default_directory=self.key_directory(vf))
-        except ConfigError as error:
-            raise ConfigError(f"{vf.name}: {error}") from error
 
 
 def _host_port(text: str) -> tuple[str, int]:
@@ -274,9 +271,7 @@ def load(path: Path) -> CardConfig:
     except OSError as failure:
         raise ConfigError(f"{path}: cannot be read: {failure.strerror}; name the card's YAML file") from None
     context = {"base": path.parent, "sha384": hashlib.sha384(content).hexdigest(), "path": path.absolute()}
-    try:
+    with named(f"{path}: ", ConfigError):
         wanted = "holds no settings; give vfs: with a name and an address each"
         document = mapping_of(content, error=ConfigError, wanted=wanted)
         return validated(CardConfig, {"name": path.stem, **document}, error=ConfigError, context=context)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None

@@ -27,6 +27,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from netns.backends.kernel.capabilities import set_netem
 from netns.backends.relay.tap import in_thread_of_own, inside
+from netns.base.naming import named
 from netns.errors import BackendError
 from netns.lab.operations import (
     RESILIENT_BUCKETS,
@@ -238,10 +239,8 @@ class _Session:
         run_tool("ethtool", "-K", step.ifname, *(argument for feature in step.features for argument in feature))
 
     def set_netem(self, step: SetNetem) -> None:
-        try:
+        with named(f"{step}: ", BackendError):
             set_netem(step.ifname, step.shape, seed=step.seed, before=step.before)
-        except BackendError as error:
-            raise BackendError(f"{step}: {error}") from None
 
 
 _HANDLERS: Final[dict[type, Callable[[_Session, Any], None]]] = {
