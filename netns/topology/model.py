@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 from netns.errors import TopologyError
 from netns.netem.shape import NETEM_LIMIT, DerivedLimit, Shape
@@ -203,27 +203,6 @@ class Topology:
         if host not in self.hosts:
             raise TopologyError(f"host {host}: no such host in {self.name}; the hosts are: {', '.join(self.hosts)}")
         return self.links_of[host][0].other(host)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the topology for JSON; `from_dict` is the inverse."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Topology:
-        """Invert `to_dict`."""
-
-        def shape(fields: Mapping[str, Any] | None) -> Shape | None:
-            return None if fields is None else Shape.from_dict(fields)
-
-        made = {
-            "hosts": tuple(values["hosts"]),
-            "switches": tuple(Switch(**each) for each in values["switches"]),
-            "links": tuple(
-                Link(each["a"], each["b"], shape(each["shape_ab"]), shape(each["shape_ba"])) for each in values["links"]
-            ),
-            "captures": tuple(Capture(**each) for each in values["captures"]),
-        }
-        return cls(**{**values, **made})
 
 
 def leaf_spine(
