@@ -7,9 +7,8 @@ scheduler/flavorassigner, KEP 582.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from netns.governance.assignment import (
     Attempt,
@@ -37,11 +36,8 @@ Nominated = Mapping[str, Mapping[str, str]]
 """Flavors by pod set and resource."""
 
 
-class Oracle(Protocol):
-    """Answers whether preemption would make room for one flavor and resource."""
-
-    def simulate(self, workload: Workload, fr: FlavorResource, amount: int) -> Grade:
-        """Return the way, and the borrowing level with the victims gone."""
+Simulate = Callable[[Workload, FlavorResource, int], Grade]
+"""Whether preemption would make room for an amount of one flavor and resource, and the borrowing level then."""
 
 
 @dataclass(slots=True)
@@ -51,7 +47,7 @@ class Search:
     state: State
     workload: Workload
     queue: ClusterQueue
-    oracle: Oracle
+    simulate: Simulate
     nominated: Nominated | None = None
     """Only these flavors."""
 
@@ -201,7 +197,7 @@ class Search:
             return (Way.FIT, level), None, ""
         fact = Fact("insufficient_unused", fr[0], fr[1], needed=minus(value, available))
         if node.nominal(fr) >= value or below_root or self._may_preempt_borrowing():
-            grade = self.oracle.simulate(self.workload, fr, value)
+            grade = self.simulate(self.workload, fr, value)
             return grade, fact, "" if grade[0] != Way.NO_FIT else WAITING_FOR_QUOTA
         return (Way.NO_FIT, level), fact, WAITING_FOR_QUOTA
 
