@@ -135,11 +135,7 @@ def _leader_assignment(tree: Tree, given: Iterable[Domain]) -> TopologyAssignmen
 
 def _of(tree: Tree, counts: list[tuple[Domain, int]]) -> TopologyAssignment:
     levels = tree.levels[-1:] if tree.of_nodes else tree.levels
-    counts.sort(key=_path)
+    counts.sort(key=lambda each: each[0].values)
     return TopologyAssignment(
         levels, tuple(DomainAssignment(tree.assignment_name(domain.values), count) for domain, count in counts)
     )
-
-
-def _path(item: tuple[Domain, int]) -> tuple[str, ...]:
-    return item[0].values

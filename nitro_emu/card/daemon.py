@@ -158,10 +158,10 @@ async def _open_doors(card: Card, *, ring: LogRing, audit: AuditLog, opened: Asy
     control = CardControlServer(card, log=ring, audit=audit, vf_uids=vf_uids, alarms=card.alarms)
     opened.push_async_callback(control.close)
     await control.start()
-    if config.control_plane is not None and (address := config.control_plane.listen_address) is not None:
+    if config.control_plane is not None and (address := config.control_plane.listen) is not None:
         port = await control.serve_tcp(address)
         _log.info("mappings are accepted at %s port %d", address[0], port)
-    if (address := card.config.metrics_address) is not None:
+    if (address := card.config.metrics) is not None:
         routes = {"/metrics": handler(card.stats)}
         metrics = await HttpServer.listen(address, routes=routes, option="metrics:", error=CardError)
         opened.push_async_callback(metrics.close)
