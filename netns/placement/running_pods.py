@@ -16,9 +16,9 @@ from pathlib import Path
 from pydantic import Field
 
 from netns.base.naming import named
-from netns.base.yaml_file import validated
+from netns.base.yaml_file import Lenient, validated
 from netns.errors import NodesError
-from netns.inventory.node_files import Label, Lenient, listed, load_document
+from netns.inventory.node_files import Label, listed, load_document
 from netns.inventory.quantity import Quantities
 from netns.placement.model import Usage
 
