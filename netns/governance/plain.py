@@ -6,7 +6,7 @@ kueue_file.py and hyperpod_file.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache
 from typing import Any, TypeVar
@@ -187,13 +187,14 @@ def _stop(data: Data) -> Data:
     return {"stop": data.get("stop_policy") or "None"}
 
 
-def _made(kind: type[T], data: Data, **more: object) -> T:
+def _made(kind: Callable[..., T], data: Data, **more: object) -> T:
     """Return a dataclass with the fields that data has under their names; null and "" are as good as absent."""
     names = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # a dataclass
     given = {name: value for name, value in data.items() if name in names and value not in (None, "")}
-    return _adapter(kind).validate_python(given | more)
+    made: T = _adapter(kind).validate_python(given | more)
+    return made
 
 
 @cache
-def _adapter(kind: type[T]) -> TypeAdapter[T]:
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)

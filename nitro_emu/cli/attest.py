@@ -14,10 +14,10 @@ import click
 from netns.base.options import json_option
 from netns.base.output import print_json
 from netns.base.program import CommandGroup
+from netns.base.tables import print_result
 from nitro_emu.card.control import ask
 from nitro_emu.card.control_calls import MAX_NONCE_BYTES
 from nitro_emu.cli.options import HexBytes, run_dir_option
-from nitro_emu.cli.tables import print_result
 from nitro_emu.errors import CardError
 from nitro_emu.trust.audit_log import examine_log_untrusted
 

@@ -22,14 +22,13 @@ from netns.base.options import json_lines_option, json_option
 from netns.base.output import print_json
 from netns.base.printable import printable
 from netns.base.program import Program, version_option
-from netns.base.tables import count, print_table, table
+from netns.base.tables import count, print_fields, print_result, print_table, table
 from nitro_emu.chip.chip import BootState, Chip, utc_now
 from nitro_emu.chip.client import ChipClient
 from nitro_emu.chip.messages import CHIP_SOCKET
 from nitro_emu.chip.pcrs import PcrEvent, event_untrusted, replay
 from nitro_emu.chip.server import ChipServer, locked
 from nitro_emu.chip.store import ChipStore
-from nitro_emu.cli.tables import print_fields, print_result
 from nitro_emu.command import STATUSES
 from nitro_emu.daemon_process import logging_to_stderr, say_ready, until_stopped
 from nitro_emu.errors import TrustError

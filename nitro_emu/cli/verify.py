@@ -21,8 +21,8 @@ from cryptography import x509
 from netns.base.options import json_option
 from netns.base.output import print_json
 from netns.base.program import ProgramCommand, version_option
+from netns.base.tables import print_fields
 from nitro_emu.cli.options import HexBytes
-from nitro_emu.cli.tables import print_fields
 from nitro_emu.command import STATUSES
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.chain import time_text

@@ -12,7 +12,7 @@ import click
 from netns.base.addresses import host_port_text
 from netns.base.options import HostPort, Size, json_option
 from netns.base.output import print_json
-from netns.base.tables import print_table, table
+from netns.base.tables import print_result, print_table, table
 from nitro_emu.cli.volume_keys import public_key
 from nitro_emu.cli.volume_options import ServerOption, catalog_option, name_argument
 from nitro_emu.ebs import remote
@@ -68,12 +68,13 @@ def create(
         volume = Volume(name, new_id(), size_bytes, wrapped_key, places)
         asyncio.run(remote.create(volume, security=chosen))
         known.add(volume)
-    if as_json:
-        replicas_at = [{"server": host_port_text(each.host, each.port), "domain": each.domain} for each in places]
-        print_json({"volume": name, "size_bytes": size_bytes, "replicas": replicas_at})
-        return
-    at = ", ".join(f"{host_port_text(each.host, each.port)} ({each.domain})" for each in places)
-    click.echo(f"nitro-volume: {name}: {size_bytes} bytes, {len(places)} replicas at {at}")
+    replicas_at = [{"server": host_port_text(each.host, each.port), "domain": each.domain} for each in places]
+    at = ", ".join(f"{each['server']} ({each['domain']})" for each in replicas_at)
+    print_result(
+        {"volume": name, "size_bytes": size_bytes, "replicas": replicas_at},
+        as_json=as_json,
+        text=f"nitro-volume: {name}: {size_bytes} bytes, {len(places)} replicas at {at}",
+    )
 
 
 @click.command()
@@ -165,9 +166,9 @@ def replace_command(
             f"{name}: {host_port_text(*new)} has not been filled: {status.missing_blocks} blocks are left; the next "
             "attachment goes on with it"
         )
-    if as_json:
-        print_json(
-            {"volume": name, "replaced": host_port_text(*old), "server": host_port_text(*new), "domain": server.domain}
-        )
-        return
-    click.echo(f"nitro-volume: {name}: {host_port_text(*new)} ({server.domain}) has replaced {host_port_text(*old)}")
+    replaced, by = host_port_text(*old), host_port_text(*new)
+    print_result(
+        {"volume": name, "replaced": replaced, "server": by, "domain": server.domain},
+        as_json=as_json,
+        text=f"nitro-volume: {name}: {by} ({server.domain}) has replaced {replaced}",
+    )

@@ -18,8 +18,7 @@ from netns.base.output import emit, print_json
 from netns.base.printable import printable
 from netns.base.program import Program, version_option
 from netns.base.standard_streams import is_output_error
-from netns.base.tables import print_table, table
-from nitro_emu.cli.tables import print_fields, print_result
+from netns.base.tables import print_fields, print_result, print_table, table
 from nitro_emu.command import STATUSES
 from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit, say_ready, until_stopped
 from nitro_emu.errors import TrustError, VpcError
