@@ -15,7 +15,8 @@ from netns.base.options import json_lines_option, json_option
 from netns.base.output import print_json
 from netns.base.printable import printable
 from netns.base.tables import print_fields, print_result, print_table, table, table_of
-from nitro_emu.card.control import MAX_WAIT_S, ControlClient, ask
+from nitro_emu.card.control import ControlClient, ask
+from nitro_emu.card.control_calls import MAX_WAIT_S
 from nitro_emu.cli.options import run_dir_option
 from nitro_emu.errors import CardError
 from nitro_emu.log_ring import LogRecord, text_of

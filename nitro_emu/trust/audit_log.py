@@ -43,6 +43,7 @@ from typing import IO, Any, Final
 
 from nitro_emu.closing import Closing
 from nitro_emu.errors import TrustError
+from nitro_emu.trust.key_files import check_private
 
 FIRST_CHAIN: Final = "0" * 96
 """What stands for the chain of the record before the first, and is the head of an empty log."""
@@ -388,9 +389,4 @@ def _check(file: int, path: Path) -> None:
     status = os.fstat(file)
     if not stat.S_ISREG(status.st_mode):
         raise TrustError(f"{path}: the audit log is no regular file; name another file")
-    if status.st_uid not in (0, os.geteuid()):
-        raise TrustError(f"{path}: the audit log belongs to another user (uid {status.st_uid}); name another file")
-    if status.st_mode & 0o077:
-        raise TrustError(
-            f"{path}: others may open the audit log (mode {status.st_mode & 0o777:o}); run: chmod 600 {path}"
-        )
+    check_private(path, status)

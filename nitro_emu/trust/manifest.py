@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from netns.base.names import NAME_RULE, is_name
 from netns.base.naming import named
 from nitro_emu.errors import TrustError
-from nitro_emu.trust.cose import dumps, loads_untrusted, parse_untrusted, sign1, verify1_untrusted
+from nitro_emu.trust.cbor import dumps, loads_untrusted
+from nitro_emu.trust.cose import parse_untrusted, sign1, verify1_untrusted
 from nitro_emu.trust.measure import (
     DIGEST_BYTES,
     MAX_CONFIGURATION_BYTES,
