@@ -6,7 +6,7 @@ grow, from 0 at the start of the card. Bytes are those of payload, without heade
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 
 @dataclass(slots=True)
@@ -79,10 +79,6 @@ class PortCounters:
     impaired_remote_conn_events: int = 0
     """Times that a path to a remote endpoint was quarantined: the connection works, with reduced throughput."""
 
-    def as_dict(self) -> dict[str, int]:
-        """Return the counters by name, in the driver's order."""
-        return asdict(self)
-
 
 @dataclass(slots=True)
 class DeviceCounters:
@@ -124,10 +120,6 @@ class DeviceCounters:
 
     mmap_err: int = 0
     """Rings that were not mapped; for the card: not handed out, for want of memory or descriptors."""
-
-    def as_dict(self) -> dict[str, int]:
-        """Return the counters by name, in the driver's order."""
-        return asdict(self)
 
 
 @dataclass(slots=True)

@@ -1,10 +1,14 @@
-"""What the daemons (`nitro-card`, `nitro-chip`, `nitro-vpc`) do alike at their start: logging, and limits."""
+"""What the daemons (`nitro-card`, `nitro-chip`, `nitro-vpc`, `nitro-volume`) do alike at their start and end."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import resource
-from contextlib import AbstractContextManager
+import signal
+from collections.abc import Coroutine
+from contextlib import AbstractContextManager, suppress
+from typing import Any
 
 from netns.base import logs
 from netns.base.output import emit
@@ -32,3 +36,13 @@ def say_ready(line: str, *, as_json: bool, **fields: object) -> None:
         emit("ready", **fields)
     else:
         print(line, flush=True)
+
+
+async def until_stopped(work: Coroutine[Any, Any, object]) -> None:
+    """Do the work of a daemon until it ends, or SIGTERM or SIGINT cancels it; then tell systemd."""
+    task = asyncio.ensure_future(work)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    with suppress(asyncio.CancelledError):
+        await task
+    sd_notify("STOPPING=1")

@@ -1,13 +1,15 @@
-"""Values in a card's settings, and what is wrong with them: names, amounts, files, directories, PCRs."""
+"""Values in a card's settings, and what is wrong with them: names, amounts, files, directories, addresses, PCRs."""
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo
 
+from netns.base.addresses import parse_host_port
 from netns.base.names import NAME
 from netns.base.units import parse_count, parse_rate_bps, parse_size
 
@@ -51,6 +53,14 @@ def _pem_untrusted(value: object, info: ValidationInfo) -> object:
     return _file_untrusted(value, info)
 
 
+def _host_port_untrusted(value: object) -> object:
+    """Return ADDR:PORT as a pair; what is no text stays as it is, for pydantic."""
+    if not isinstance(value, str):
+        return value
+    host, port = parse_host_port(value, example_port=9100)
+    return str(ipaddress.ip_address(host)), port
+
+
 Name = Annotated[str, Field(pattern=f"^{NAME}$")]
 Rate = Annotated[int, BeforeValidator(_of_text(parse_rate_bps))]
 Count = Annotated[int, BeforeValidator(_of_text(parse_count))]
@@ -58,4 +68,5 @@ Pcr = Annotated[bytes, BeforeValidator(_pcr_untrusted), PlainSerializer(bytes.he
 Size = Annotated[int, BeforeValidator(_of_text(parse_size))]
 Pem = Annotated[str | Path, BeforeValidator(_pem_untrusted)]
 File = Annotated[Path, BeforeValidator(_file_untrusted)]
+HostPort = Annotated[tuple[str, int], BeforeValidator(_host_port_untrusted)]
 Directory = Annotated[Path, BeforeValidator(_directory_untrusted)]

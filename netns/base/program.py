@@ -63,6 +63,14 @@ class CommandGroup(click.Group):
         return None if command is None else with_legend(command)
 
 
+def inner_command(words: Sequence[str], *, example: str) -> list[str]:
+    """Return the command line that a command is to run, without a leading --. Raises click.UsageError without any."""
+    found = [*words[1:]] if words[:1] == ("--",) else [*words]
+    if not found:
+        raise click.UsageError(f"no command; for example: {example}")
+    return found
+
+
 def with_legend(command: click.Command) -> click.Command:
     """Return a command whose help says how its amounts are written."""
     command.epilog = command.epilog or legend(command) or None

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 BACKLOG: Final = 64
+MAX_PATH_BYTES: Final = 107
+"""Of a path: sockaddr_un.sun_path has 108 with the terminating zero."""
 MAX_REPLY_BYTES: Final = 16 << 20
 """Of a line. The statistics of a card with 256 VFs take 400 KiB, 1,000 of its log's longest records 4 MiB."""
 

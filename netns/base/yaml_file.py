@@ -18,7 +18,7 @@ from types import UnionType
 from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 MAX_FILE_BYTES: Final = 4 << 20
 """A lab of the largest topology with a shape for each link has less than a quarter of it, a card's settings with 256
@@ -39,6 +39,19 @@ class Strict(BaseModel):
     """A part of a file: without conversions, and without other keys."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Lenient(BaseModel):
+    """A part of what other programs write: they may add keys, and null is as good as absent; else as `Strict`."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {key: each for key, each in value.items() if each is not None}
 
 
 def load_mapping(path: Path, *, error: type[Exception], wanted: str) -> dict[Hashable, Any]:

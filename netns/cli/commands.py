@@ -18,6 +18,7 @@ from click.core import ParameterSource
 from netns.backends.choice import Wanted, choose_backend, require_root
 from netns.base.options import json_option
 from netns.base.output import print_json
+from netns.base.program import inner_command
 from netns.cli.show import plan_dict, show_lab, show_labs, show_plan, show_up
 from netns.errors import BackendError
 from netns.examples import file_named
@@ -117,9 +118,7 @@ def status(*, name: str | None, as_json: bool) -> None:
 def exec_command(name: str | None, node: str, command: tuple[str, ...]) -> None:
     """Run COMMAND inside the host or switch NODE; the exit status is that of COMMAND."""
     require_root("srd-lab exec")
-    arguments = command[1:] if command[0] == "--" else command
-    if not arguments:
-        raise click.UsageError("no command; for example: srd-lab exec h1 -- ip address")
+    arguments = inner_command(command, example="srd-lab exec h1 -- ip address")
     argv = lab_named(name).command(node, arguments)
     tool(arguments[0])  # `ip netns exec` would print an error of its own
     sys.stdout.flush()

@@ -15,7 +15,7 @@ import click
 from netns.backends.choice import require_root
 from netns.base.options import Duration, json_lines_option, json_option
 from netns.base.output import emit, print_json
-from netns.base.tables import count
+from netns.base.tables import count, print_result
 from netns.cli.commands import LAB_OPTION, lab_named
 from netns.cli.show import shape_text
 from netns.errors import BackendError
@@ -90,11 +90,9 @@ def fail_command(
     if for_s is None:
         time.sleep(at_s)
         fail(lab, target, carrier=carrier)
-        if as_json:
-            print_json(found)
-            return
         of_lab = "" if name is None else f" --lab {name}"
-        click.echo(f"{target} is dead ({count(links, 'link')}); repair it: srd-lab repair{of_lab} {target}")
+        text = f"{target} is dead ({count(links, 'link')}); repair it: srd-lab repair{of_lab} {target}"
+        print_result(found, as_json=as_json, text=text)
         return
     with signals_raise():
         event = ScheduledEvent(at_us=at_s * 1e6, action="fail", name=target, for_us=for_s * 1e6, carrier=carrier)

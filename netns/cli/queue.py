@@ -15,7 +15,7 @@ from netns.backends.choice import require_root
 from netns.base.options import Duration, json_lines_option, json_option
 from netns.base.output import emit, print_json
 from netns.base.program import CommandGroup
-from netns.base.tables import print_table, table
+from netns.base.tables import print_result, print_table, table
 from netns.children import Output
 from netns.cli.commands import LAB_OPTION, lab_named
 from netns.cli.queue_sim import sim
@@ -77,10 +77,7 @@ def submit(*, job_file: str, local: str | None, priority_class: str, as_json: bo
         except OSError as error:
             raise JobError(f"{file}: {error.strerror}") from None
         row = store.find(str(number))
-    if as_json:
-        print_json(_data(row))
-        return
-    click.echo(f"job {number} {job.name}: waits in {key}")
+    print_result(_data(row), as_json=as_json, text=f"job {number} {job.name}: waits in {key}")
 
 
 def _cluster(store: JobStore) -> Cluster | None:
@@ -136,10 +133,7 @@ def why(*, job: str, as_json: bool, path: Path) -> None:
     """Say in one line what a job waits for, or what has become of it."""
     with _store(path) as store:
         row = store.find(job)
-    if as_json:
-        print_json(_data(row))
-        return
-    click.echo(_why(row))
+    print_result(_data(row), as_json=as_json, text=_why(row))
 
 
 def _why(row: JobRow) -> str:
@@ -164,10 +158,8 @@ def cancel(*, job: str, as_json: bool, path: Path) -> None:
     """Cancel a job; one that runs is ended, SIGTERM first."""
     with _store(path) as store:
         row = store.cancel(job, now=time.time())
-    if as_json:
-        print_json(_data(row))
-        return
-    click.echo(f"job {row.id} {row.name}: {'cancelled' if row.phase == 'cancelled' else 'is being ended'}")
+    become = "cancelled" if row.phase == "cancelled" else "is being ended"
+    print_result(_data(row), as_json=as_json, text=f"job {row.id} {row.name}: {become}")
 
 
 @queue.command()
@@ -182,10 +174,8 @@ def drain(*, cluster_queue: str, resume: bool, as_json: bool, path: Path) -> Non
         if cluster is not None and cluster_queue not in (known := [each.name for each in cluster.queues]):
             raise GovernanceError(f"no ClusterQueue {cluster_queue}; there are {', '.join(known)}")
         store.drain(cluster_queue, resume=resume)
-    if as_json:
-        print_json({"queue": cluster_queue, "state": "open" if resume else "drained"})
-        return
-    click.echo(f"{cluster_queue}: {'goes on' if resume else 'drains'}")
+    state, text = ("open", "goes on") if resume else ("drained", "drains")
+    print_result({"queue": cluster_queue, "state": state}, as_json=as_json, text=f"{cluster_queue}: {text}")
 
 
 @queue.command()

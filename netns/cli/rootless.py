@@ -20,6 +20,7 @@ import click
 
 from netns.backends.uml import MEMORY_BYTES, run_uml
 from netns.base.options import Size
+from netns.base.program import inner_command
 from netns.errors import BackendError
 from netns.programs import tool
 from netns.signals import signals_raise
@@ -75,11 +76,9 @@ def uml_command(memory_bytes: int, command: tuple[str, ...]) -> None:
         sys.exit(run_uml(arguments, memory_bytes=memory_bytes, is_shown=True))
 
 
-def _known(command: tuple[str, ...], *, example: str) -> tuple[str, ...]:
+def _known(command: tuple[str, ...], *, example: str) -> list[str]:
     """Return the command without a leading --. Raises UsageError if none is given, BackendError if there is none."""
-    arguments = command[1:] if command[:1] == ("--",) else command
-    if not arguments:
-        raise click.UsageError(f"no command; for example: {example}")
+    arguments = inner_command(command, example=example)
     if shutil.which(arguments[0]) is None:
         raise BackendError(f"{arguments[0]}: no such command")
     return arguments

@@ -20,15 +20,14 @@ def show_plan(steps: Sequence[Operation]) -> None:
     for step in steps:
         click.echo(str(step))
     click.echo("# undone by (the rest ends with its namespace):")
-    for undoing in undo(steps):
-        click.echo(str(undoing))
+    for line in undo(steps):
+        click.echo(line)
 
 
 def plan_dict(steps: Sequence[Operation], *, lab: str, backend: str, reason: str) -> dict[str, Any]:
     """Return a plan for JSON."""
-    undone_by = [str(step) for step in undo(steps)]
     operations = [str(step) for step in steps]
-    return {"lab": lab, "backend": backend, "reason": reason, "operations": operations, "undone_by": undone_by}
+    return {"lab": lab, "backend": backend, "reason": reason, "operations": operations, "undone_by": undo(steps)}
 
 
 def show_up(lab: Lab, *, seconds: float) -> None:

@@ -38,8 +38,7 @@ from netns.lab.operations import (
     InNamespace,
     Operation,
     SetCarrier,
-    SetDown,
-    SetUp,
+    SetState,
     SyncCarrier,
 )
 from netns.lab.plan import plan
@@ -147,7 +146,7 @@ def _lose_carrier(lab: Lab, end: End) -> Iterator[InNamespace]:
     if _is_tap(lab, link):
         yield SetCarrier(lab.netns(node), neighbour, "off")
     else:
-        yield SetDown(lab.netns(node), neighbour)
+        yield SetState(lab.netns(node), neighbour, "down")
 
 
 def _wait_for_carrier(lab: Lab, ends: set[End]) -> list[InNamespace]:
@@ -161,7 +160,7 @@ def _restore(lab: Lab, ends: set[End], *, others: Iterable[Failure]) -> None:
     for node, neighbour in sorted(ends - kept):
         (link,) = lab.topology.links_at(f"{node}-{neighbour}")
         netns = lab.netns(node)
-        apply([SetCarrier(netns, neighbour, "on") if _is_tap(lab, link) else SetUp(netns, neighbour)])
+        apply([SetCarrier(netns, neighbour, "on") if _is_tap(lab, link) else SetState(netns, neighbour, "up")])
     apply(_wait_for_carrier(lab, ends))
     down, touched = (
         {(lab.netns(node), other) for pair in which for node, other in (pair, pair[::-1])} for which in (kept, ends)

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from netns.base.naming import named
 from netns.base.units import UnitError, parse_duration_us
 from netns.base.yaml_file import Strict, load_mapping, validated
 from netns.errors import ShapeError, TopologyError
@@ -84,12 +85,10 @@ class _File(Strict):
 
 def read_schedule(path: Path, topology: Topology) -> tuple[ScheduledEvent, ...]:
     """Return the events in a YAML file, ordered by time, checked against the topology."""
-    try:
+    with named(f"{path}: ", TopologyError, ShapeError):
         document = load_mapping(path, error=TopologyError, wanted="contains no schedule; give events")
         events = parse_events(document, base=path.parent)
         check_events(events, topology)
-    except (TopologyError, ShapeError) as error:
-        raise type(error)(f"{path}: {error}") from None
     return in_order(events)
 
 
@@ -135,10 +134,8 @@ def _event(given: _Event, *, at: str, base: Path) -> ScheduledEvent:
 
 
 def _time(value: str | float, *, at: str) -> float:
-    try:
+    with named(f"{at}: ", UnitError, error=TopologyError):
         time_us = parse_duration_us(value)
-    except UnitError as error:
-        raise TopologyError(f"{at}: {error}") from None
     if time_us < 0:
         raise TopologyError(f"{at}: {value} is before the start of the schedule")
     if time_us > MAX_SCHEDULE_S * 1e6:
@@ -155,7 +152,5 @@ def _check(event: ScheduledEvent, topology: Topology, *, at: str) -> None:
         except (TopologyError, ShapeError) as error:
             raise type(error)(f"{at}.{'set' if isinstance(error, TopologyError) else 'shape'}: {error}") from None
         return
-    try:
+    with named(f"{at}.{event.action}: ", TopologyError):
         topology.links_at(event.name)
-    except TopologyError as error:
-        raise TopologyError(f"{at}.{event.action}: {error}") from None

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from netns.governance.model import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
+from netns.governance.model import ClusterQueue, Cohort, LocalQueue
 from netns.governance.room import Room
 from netns.governance.settings import Settings
 from netns.governance.state import State
 from netns.inventory.layers import levels_of
 from netns.inventory.nodes import Node
-from netns.placement.model import TopologyFlavor as Nodes
+from netns.placement.model import ResourceFlavor
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class Cluster:
         for index, flavor in enumerate(self.flavors if nodes else ()):
             labels = {key: value for key, value in flavor.node_labels.items() if key in known}
             levels = self.topologies.get(flavor.topology or "") or levels_of(nodes)
-            chosen = Nodes(flavor.topology or "nodes", labels, flavor.tolerations)
+            chosen = replace(flavor, node_labels=labels, topology=flavor.topology or "nodes")
             rooms[flavor.name] = Room(nodes, levels=levels, flavor=chosen)
-            flavors[index] = ResourceFlavor(flavor.name, flavor.node_labels, flavor.taints, flavor.tolerations, "nodes")
+            flavors[index] = replace(flavor, topology="nodes")
         return State(
             self.settings,
             flavors=flavors,

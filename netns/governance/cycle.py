@@ -187,7 +187,7 @@ class _Cycle:
     ) -> tuple[FlavorAssignment, list[PreemptionTarget]]:
         """Return what a workload could get, whole or partially, and who would have to go."""
         state, workload, queue = self.state, entry.workload, entry.queue
-        search = Search(state, workload, queue, self._preemptor, nominated, last)
+        search = Search(state, workload, queue, self._preemptor.simulate, nominated, last)
 
         def attempt(counts: list[int] | None) -> tuple[FlavorAssignment, list[PreemptionTarget]]:
             made = search.assign(counts)

@@ -7,9 +7,8 @@ scheduler/flavorassigner, KEP 582.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from netns.governance.assignment import (
     Attempt,
@@ -23,17 +22,7 @@ from netns.governance.assignment import (
     preferred,
 )
 from netns.governance.facts import EXCEEDS_MAX_QUOTA, NO_MATCHING_FLAVOR, WAITING_FOR_QUOTA, Fact, severity
-from netns.governance.model import (
-    UNLIMITED,
-    ClusterQueue,
-    FlavorResource,
-    ResourceFlavor,
-    ResourceGroup,
-    Tried,
-    Workload,
-    minus,
-    plus,
-)
+from netns.governance.model import UNLIMITED, ClusterQueue, FlavorResource, ResourceGroup, Tried, Workload, minus, plus
 from netns.governance.order import shape
 from netns.governance.quota import lowest_fit
 from netns.governance.state import State
@@ -41,17 +30,14 @@ from netns.governance.topology import place_by_topology, why_not_topology
 from netns.inventory.nodes import PODS
 from netns.inventory.nodes import Node as Host
 from netns.placement.matching import AFFINITY, SELECTOR, why_not
-from netns.placement.model import Affinity, PlacementRequest, Term
+from netns.placement.model import Affinity, PlacementRequest, ResourceFlavor, Term
 
 Nominated = Mapping[str, Mapping[str, str]]
 """Flavors by pod set and resource."""
 
 
-class Oracle(Protocol):
-    """Answers whether preemption would make room for one flavor and resource."""
-
-    def simulate(self, workload: Workload, fr: FlavorResource, amount: int) -> Grade:
-        """Return the way, and the borrowing level with the victims gone."""
+Simulate = Callable[[Workload, FlavorResource, int], Grade]
+"""Whether preemption would make room for an amount of one flavor and resource, and the borrowing level then."""
 
 
 @dataclass(slots=True)
@@ -61,7 +47,7 @@ class Search:
     state: State
     workload: Workload
     queue: ClusterQueue
-    oracle: Oracle
+    simulate: Simulate
     nominated: Nominated | None = None
     """Only these flavors."""
 
@@ -211,7 +197,7 @@ class Search:
             return (Way.FIT, level), None, ""
         fact = Fact("insufficient_unused", fr[0], fr[1], needed=minus(value, available))
         if node.nominal(fr) >= value or below_root or self._may_preempt_borrowing():
-            grade = self.oracle.simulate(self.workload, fr, value)
+            grade = self.simulate(self.workload, fr, value)
             return grade, fact, "" if grade[0] != Way.NO_FIT else WAITING_FOR_QUOTA
         return (Way.NO_FIT, level), fact, WAITING_FOR_QUOTA
 

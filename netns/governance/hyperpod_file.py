@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from netns.base.yaml_file import validated
+from netns.base.yaml_file import Lenient, Strict, validated
 from netns.errors import GovernanceError
 from netns.governance.cluster import Cluster
-from netns.governance.model import ClusterQueue, LocalQueue, Preemption, Quota, ResourceFlavor, ResourceGroup
+from netns.governance.model import ClusterQueue, LocalQueue, Preemption, Quota, ResourceGroup
 from netns.governance.settings import BOTH_STRATEGIES, Settings
+from netns.placement.model import ResourceFlavor
 
 COHORT: Final = "hyperpod-teams"
 GPU: Final = "nvidia.com/gpu"
@@ -41,35 +42,27 @@ INSTANCES: Final[Mapping[str, tuple[int, int, int, int]]] = {
 """vCPUs, GiB, accelerators, EFA interfaces, as EC2 lists them (aws.amazon.com/ec2/instance-types)."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
-
-
-class _Strict(_Part):
-    model_config = ConfigDict(extra="forbid")
-
-
-class _PriorityClass(_Strict):
+class _PriorityClass(Strict):
     Name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=40)
     Weight: int = Field(ge=0, le=100)
 
 
-class _Scheduler(_Strict):
+class _Scheduler(Strict):
     PriorityClasses: list[_PriorityClass] = Field(default=[], max_length=10)
     FairShare: Literal["Enabled", "Disabled"] = "Enabled"
     IdleResourceSharing: Literal["Enabled", "Disabled"] = "Disabled"
 
 
-class _SchedulerConfig(_Part):
+class _SchedulerConfig(Lenient):
     SchedulerConfig: _Scheduler
 
 
-class _Partition(_Strict):
+class _Partition(Strict):
     Type: str
     Count: int = Field(ge=0)
 
 
-class _Resources(_Strict):
+class _Resources(Strict):
     InstanceType: str
     Count: int | None = Field(default=None, ge=0)
     Accelerators: int | None = Field(default=None, ge=0)
@@ -101,24 +94,24 @@ class _Resources(_Strict):
         return found
 
 
-class _Sharing(_Strict):
+class _Sharing(Strict):
     Strategy: Literal["LendAndBorrow", "Lend", "DontLend"] = "LendAndBorrow"
     BorrowLimit: int = Field(default=50, ge=0, le=10000)
     AbsoluteBorrowLimits: list[_Resources] = Field(default=[], max_length=15)
 
 
-class _QuotaConfig(_Strict):
+class _QuotaConfig(Strict):
     ComputeQuotaResources: list[_Resources] = Field(default=[], max_length=15)
     PreemptTeamTasks: Literal["LowerPriority", "Never"] = "LowerPriority"
     ResourceSharingConfig: _Sharing = _Sharing()
 
 
-class _Target(_Strict):
+class _Target(Strict):
     TeamName: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=40)
     FairShareWeight: int = Field(default=0, ge=0, le=100)
 
 
-class _ComputeQuota(_Part):
+class _ComputeQuota(Lenient):
     Name: str = ""
     ActivationState: Literal["Enabled", "Disabled"] = "Enabled"
     ComputeQuotaTarget: _Target

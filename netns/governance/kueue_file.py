@@ -16,24 +16,16 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from netns.base.naming import named
 from netns.base.yaml_file import MAX_FILE_BYTES, mapping_of, validated
 from netns.errors import GovernanceError, QuantityError
 from netns.governance.cluster import Cluster
 from netns.governance.hyperpod_file import is_hyperpod, read_hyperpod
-from netns.governance.model import (
-    ClusterQueue,
-    Cohort,
-    Fungibility,
-    LocalQueue,
-    Preemption,
-    Quota,
-    ResourceFlavor,
-    ResourceGroup,
-)
+from netns.governance.model import ClusterQueue, Cohort, Fungibility, LocalQueue, Preemption, Quota, ResourceGroup
 from netns.governance.settings import BOTH_STRATEGIES, GATES, Settings
 from netns.inventory.nodes import Effect, Taint
 from netns.inventory.quantity import parse_quantity
-from netns.placement.model import Expression, Toleration
+from netns.placement.model import Expression, ResourceFlavor, Toleration
 
 WANTED: Final = "holds no mapping; give objects of Kueue, or HyperPod's ClusterSchedulerConfig and ComputeQuota"
 _SEPARATOR: Final = re.compile(rb"^---(?:[ \t].*)?$", re.MULTILINE)
@@ -115,10 +107,8 @@ def _groups(groups: Iterable[_Group], *, of_queue: bool, in_tree: bool) -> tuple
             quotas = {}
             for each in flavor.resources:
                 where = f"spec.resourceGroups[{at}].flavors.{flavor.name}.{each.name}"
-                try:
+                with named(f"{where}: ", QuantityError, ValueError, error=GovernanceError):
                     quotas[each.name] = each.quota(of_queue=of_queue, in_tree=in_tree)
-                except (QuantityError, ValueError) as error:
-                    raise GovernanceError(f"{where}: {error}") from None
             flavors.append((flavor.name, quotas))
         found.append(ResourceGroup(group.covered_resources, tuple(flavors)))
     names = [name for group in found for name, _ in group.flavors]
@@ -321,14 +311,12 @@ def cluster_of(content: bytes) -> Cluster:
     parts = [part for part in _SEPARATOR.split(content) if _has_content(part)]
     for number, part in enumerate(parts, 1):
         where = f"document {number}: " if len(parts) > 1 else ""
-        try:
+        with named(where, GovernanceError):
             document = mapping_of(part, error=GovernanceError, wanted=WANTED)
             if is_hyperpod(document):
                 hyperpod.append(document)
             else:
                 found |= _read(document)
-        except GovernanceError as error:
-            raise GovernanceError(f"{where}{error}") from None
     return found | read_hyperpod(hyperpod) if hyperpod else found
 
 
@@ -349,10 +337,8 @@ def _read(data: Mapping[Any, Any]) -> Cluster:
         if document.kind:
             return Cluster()  # a Namespace, a Job: nothing that is defined here
         raise GovernanceError(f"kind: missing; {WANTED}")
-    try:
+    with named(f"{document.kind} {document.metadata.name}: ", GovernanceError):
         return _object(document)
-    except GovernanceError as error:
-        raise GovernanceError(f"{document.kind} {document.metadata.name}: {error}") from None
 
 
 def _object(document: _Document) -> Cluster:
@@ -361,10 +347,8 @@ def _object(document: _Document) -> Cluster:
         raise GovernanceError("metadata.name: missing")
 
     def spec(model: type[Any]) -> Any:
-        try:
+        with named("spec.", GovernanceError):
             return validated(model, document.spec, error=GovernanceError)
-        except GovernanceError as error:
-            raise GovernanceError(f"spec.{error}") from None
 
     match document.kind:
         case "ClusterQueue":

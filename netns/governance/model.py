@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from netns.inventory.nodes import Taint
-from netns.placement.model import Expression, PlacementRequest, Toleration, TopologyAssignment
+from netns.placement.model import Expression, PlacementRequest, TopologyAssignment
 
 UNLIMITED: Final = 2**63 - 1
 """No limit; what is added to it, or taken from it, changes nothing."""
@@ -27,18 +26,6 @@ def minus(a: int, b: int) -> int:
     if a == UNLIMITED:
         return 0 if b == UNLIMITED else UNLIMITED
     return a - b
-
-
-@dataclass(frozen=True, slots=True)
-class ResourceFlavor:
-    """A kind of nodes (ResourceFlavor)."""
-
-    name: str
-    node_labels: Mapping[str, str] = field(default_factory=dict)
-    taints: tuple[Taint, ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
-    topology: str | None = None
-    """The name of the topology of its nodes; None: pods are not placed by topology."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,12 @@ kueue_file.py and hyperpod_file.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
 
 from netns.governance.model import (
     Admission,
@@ -15,20 +19,16 @@ from netns.governance.model import (
     Cohort,
     Fungibility,
     LocalQueue,
-    PodSetAdmission,
     Preemption,
     Quantities,
-    Quota,
-    ResourceFlavor,
-    ResourceGroup,
     Workload,
     WorkloadCondition,
 )
-from netns.governance.settings import GATES, Settings, UsageSharing
+from netns.governance.settings import BOTH_STRATEGIES, GATES, Settings, UsageSharing
 from netns.governance.state import State, boost_of
-from netns.inventory.nodes import Taint
-from netns.placement.model import Affinity, Expression, PlacementRequest, Term, Toleration
+from netns.placement.model import PlacementRequest, ResourceFlavor
 
+T = TypeVar("T")
 Data = Mapping[str, Any]
 
 
@@ -38,7 +38,7 @@ def settings_of(data: Data) -> Settings:
     fair = data.get("fair_sharing")
     if fair:
         strategies = fair.get("strategies") if isinstance(fair, Mapping) else None
-        fields["fair_sharing"] = tuple(strategies or ("LessThanOrEqualToFinalShare", "LessThanInitialShare"))
+        fields["fair_sharing"] = tuple(strategies or BOTH_STRATEGIES)
     if data.get("pods_ready_timestamp"):
         fields["requeue_by"] = data["pods_ready_timestamp"]
     if data.get("ignore_undeclared") or data.get("quota_check_strategy") == "IgnoreUndeclared":
@@ -59,11 +59,11 @@ def state_of(setup: Data, settings: Settings, *, now: float = 0.0) -> State:
     """Return the state of a setup, with its workloads or its usage."""
     state = State(
         settings,
-        flavors=[flavor_of(each) for each in setup.get("flavors") or ()],
-        queues=[queue_of(each) for each in setup.get("cluster_queues") or ()],
-        cohorts=[cohort_of(each) for each in setup.get("cohorts") or ()],
+        flavors=[_made(ResourceFlavor, each) for each in setup.get("flavors") or ()],
+        queues=[_queue(each) for each in setup.get("cluster_queues") or ()],
+        cohorts=[_made(Cohort, each, groups=_groups(each), **_weight(each)) for each in setup.get("cohorts") or ()],
         local_queues=[
-            LocalQueue(each["key"], each.get("cluster_queue") or "", _weight(each), each.get("stop_policy") or "None")
+            _made(LocalQueue, {"cluster_queue": "", **each}, **_weight(each), **_stop(each))
             for each in setup.get("local_queues") or ()
         ],
         namespaces=setup.get("namespaces"),
@@ -91,57 +91,31 @@ def nested(amounts: Quantities) -> dict[str, dict[str, int]]:
     return found
 
 
-def flavor_of(data: Data) -> ResourceFlavor:
-    """Return a flavor."""
-    return ResourceFlavor(
-        data["name"],
-        data.get("node_labels") or {},
-        tuple(Taint(each["key"], each.get("value") or "", each["effect"]) for each in data.get("taints") or ()),
-        _tolerations(data),
-    )
-
-
-def queue_of(data: Data) -> ClusterQueue:
-    """Return a cluster queue."""
-    preemption, fungibility = data.get("preemption") or {}, data.get("fungibility") or {}
+def _queue(data: Data) -> ClusterQueue:
+    preemption = data.get("preemption") or {}
     borrow = preemption.get("borrow_within_cohort") or {}
-    return ClusterQueue(
-        data["name"],
-        data.get("cohort") or None,
-        _groups(data),
-        data.get("strategy") or "BestEffortFIFO",
-        Preemption(
+    return _made(
+        ClusterQueue,
+        data,
+        groups=_groups(data),
+        preemption=Preemption(
             preemption.get("within_cluster_queue") or "Never",
             preemption.get("reclaim_within_cohort") or "Never",
             (borrow.get("policy") or "Never") != "Never",
             borrow.get("max_priority_threshold"),
         ),
-        fungibility_of(fungibility),
-        _weight(data),
-        tuple(_expression(each) for each in data.get("namespace_selector") or ()),
-        data.get("admission_mode") == "UsageBasedAdmissionFairSharing",
-        tuple(each["name"] if isinstance(each, Mapping) else each for each in data.get("admission_checks") or ()),
-        data.get("stop_policy") or "None",
+        fungibility=fungibility_of(data.get("fungibility") or {}),
+        by_usage=data.get("admission_mode") == "UsageBasedAdmissionFairSharing",
+        checks=[each["name"] if isinstance(each, Mapping) else each for each in data.get("admission_checks") or ()],
+        **_weight(data),
+        **_stop(data),
     )
 
 
 def fungibility_of(data: Data) -> Fungibility:
     """Return when the search for a flavor ends; Borrow and Preempt are v1beta1's names of MayStopSearch."""
-
-    def rule(name: str, default: str) -> str:
-        value = data.get(name) or default
-        return "MayStopSearch" if value in ("Borrow", "Preempt") else str(value)
-
-    return Fungibility(
-        rule("when_can_borrow", "MayStopSearch"),
-        rule("when_can_preempt", "TryNextFlavor"),
-        data.get("preference") or "BorrowingOverPreemption",
-    )
-
-
-def cohort_of(data: Data) -> Cohort:
-    """Return a cohort."""
-    return Cohort(data["name"], data.get("parent") or None, _groups(data), _weight(data))
+    old = {"Borrow": "MayStopSearch", "Preempt": "MayStopSearch"}
+    return _made(Fungibility, {name: old.get(value, value) for name, value in data.items()})
 
 
 def workload_of(data: Data) -> Workload:
@@ -158,7 +132,7 @@ def workload_of(data: Data) -> Workload:
         uid=data.get("uid") or "",
         boost=boost_of(data.get("annotations") or {}),
         active=data.get("active") is not False,
-        admission=None if admission is None else _admission(admission),
+        admission=None if admission is None else _made(Admission, admission),
         conditions={
             each["type"]: WorkloadCondition(
                 each["status"] in ("True", True), each.get("reason") or "", each.get("at") or 0.0
@@ -175,18 +149,8 @@ def workload_of(data: Data) -> Workload:
 def podset_of(data: Data) -> PlacementRequest:
     """Return a pod set."""
     required = data.get("required_affinity")
-    terms = None if required is None else tuple(Term(tuple(_expression(each) for each in term)) for term in required)
-    return PlacementRequest(
-        data["name"],
-        data["count"],
-        data.get("requests") or {},
-        node_selector=data.get("node_selector") or {},
-        tolerations=_tolerations(data),
-        affinity=None if terms is None else Affinity(required=terms),
-        group=data.get("group"),
-        min_count=data.get("min_count"),
-        limits=data.get("limits") or {},
-    )
+    affinity = None if required is None else {"required": [{"expressions": term} for term in required]}
+    return _made(PlacementRequest, data, affinity=affinity)
 
 
 def admission_data(admission: Admission) -> dict[str, Any]:
@@ -200,54 +164,37 @@ def admission_data(admission: Admission) -> dict[str, Any]:
     }
 
 
-def _admission(data: Data) -> Admission:
-    return Admission(
-        data["cluster_queue"],
-        tuple(
-            PodSetAdmission(each["name"], each.get("count", 1), each.get("flavors") or {}, each.get("usage") or {})
-            for each in data["podsets"]
-        ),
-    )
-
-
 def _reclaimable(data: Any) -> Mapping[str, int]:
     if isinstance(data, Mapping):
         return data
     return {each["name"]: each["count"] for each in data or ()}
 
 
-def _groups(data: Data) -> tuple[ResourceGroup, ...]:
-    return tuple(
-        ResourceGroup(
-            tuple(group["resources"]),
-            tuple(
-                (
-                    flavor["name"],
-                    {
-                        name: Quota(quota.get("nominal") or 0, quota.get("borrowing_limit"), quota.get("lending_limit"))
-                        for name, quota in flavor["resources"].items()
-                    },
-                )
-                for flavor in group["flavors"]
-            ),
-        )
+def _groups(data: Data) -> list[Data]:
+    """Return resource groups whose flavors are pairs of name and quotas."""
+    return [
+        {**group, "flavors": [(flavor["name"], flavor["resources"]) for flavor in group["flavors"]]}
         for group in data.get("groups") or ()
-    )
+    ]
 
 
-def _weight(data: Data) -> float:
+def _weight(data: Data) -> Data:
     weight = data.get("fair_weight")
-    return 1.0 if weight is None else float(weight)
+    return {} if weight is None else {"weight": weight}
 
 
-def _expression(data: Data) -> Expression:
-    return Expression(data["key"], data["operator"], tuple(data.get("values") or ()))
+def _stop(data: Data) -> Data:
+    return {"stop": data.get("stop_policy") or "None"}
 
 
-def _tolerations(data: Data) -> tuple[Toleration, ...]:
-    return tuple(
-        Toleration(
-            each.get("key") or "", each.get("operator") or "Equal", each.get("value") or "", each.get("effect") or ""
-        )
-        for each in data.get("tolerations") or ()
-    )
+def _made(kind: Callable[..., T], data: Data, **more: object) -> T:
+    """Return a dataclass with the fields that data has under their names; null and "" are as good as absent."""
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # a dataclass
+    given = {name: value for name, value in data.items() if name in names and value not in (None, "")}
+    made: T = _adapter(kind).validate_python(given | more)
+    return made
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)

@@ -20,7 +20,7 @@ from netns.governance.topology import fits_by_topology
 
 @dataclass(frozen=True, slots=True)
 class Preemptor:
-    """Finds targets in a state, which it leaves as it was. It is the flavors' oracle, too."""
+    """Finds targets in a state, which it leaves as it was. Its `simulate` serves the search for flavors."""
 
     state: State
     now: float

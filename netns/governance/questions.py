@@ -17,8 +17,8 @@ from netns.governance.candidates import allowed, ordered
 from netns.governance.cycle import CycleOutcome, cycle, reserved_amounts
 from netns.governance.entries import QueueHead, classical_key, fair_key
 from netns.governance.fair import TargetQueues
-from netns.governance.flavors import Search
-from netns.governance.model import ClusterQueue, FlavorResource, LocalQueue, Tried, Workload
+from netns.governance.flavors import Search, Simulate
+from netns.governance.model import ClusterQueue, LocalQueue, Tried, Workload
 from netns.governance.order import becomes_sticky, may_requeue, stays
 from netns.governance.partial import largest_counts
 from netns.governance.plain import (
@@ -262,23 +262,15 @@ def _placed_in(state: State, data: Data, name: str) -> tuple[Workload, ClusterQu
     return workload, state.queues[name]
 
 
-class _Told:
-    """An oracle whose answers are given."""
+def _told(question: Data) -> Simulate:
+    """Return a simulation whose results are given."""
 
-    def __init__(self, question: Data) -> None:
-        default = question.get("simulation_default") or {"possibility": "Preempt", "borrow_after": 0}
-        self._default = self._grade(default)
-        self._told = {
-            (each["flavor"], each["resource"]): self._grade(each) for each in question.get("simulation") or ()
-        }
-
-    def simulate(self, workload: Workload, fr: FlavorResource, amount: int) -> Grade:
-        del workload, amount
-        return self._told.get(fr, self._default)
-
-    @staticmethod
-    def _grade(data: Data) -> Grade:
+    def grade(data: Data) -> Grade:
         return _WAYS[data["possibility"]], data.get("borrow_after") or 0
+
+    default = grade(question.get("simulation_default") or {"possibility": "Preempt", "borrow_after": 0})
+    told = {(each["flavor"], each["resource"]): grade(each) for each in question.get("simulation") or ()}
+    return lambda _workload, fr, _amount: told.get(fr, default)
 
 
 def _flavor_assignment(question: Data) -> Answer:
@@ -286,7 +278,7 @@ def _flavor_assignment(question: Data) -> Answer:
     incoming = question["incoming"]
     data = {"key": "/incoming", "podsets": incoming["podsets"], "reclaimable": incoming.get("reclaimable")}
     workload, queue = _placed_in(state, data, incoming["cluster_queue"])
-    made = Search(state, workload, queue, _Told(question)).assign()
+    made = Search(state, workload, queue, _told(question)).assign()
     return {
         "mode": str(made.mode),
         "borrowing": made.level,

@@ -11,8 +11,14 @@ from dataclasses import replace
 
 from netns.inventory.nodes import PODS, Node
 from netns.placement.groups import Results, assign_in
-from netns.placement.model import DEFAULT_PROFILE, PlacementRequest, Profile, TopologyAssignment, Usage
-from netns.placement.model import TopologyFlavor as Nodes
+from netns.placement.model import (
+    DEFAULT_PROFILE,
+    PlacementRequest,
+    Profile,
+    ResourceFlavor,
+    TopologyAssignment,
+    Usage,
+)
 from netns.placement.tree import build
 
 
@@ -24,7 +30,7 @@ class Room:
         nodes: Sequence[Node],
         *,
         levels: Sequence[str],
-        flavor: Nodes,
+        flavor: ResourceFlavor,
         usage: Iterable[Usage] = (),
         profile: Profile = DEFAULT_PROFILE,
     ) -> None:

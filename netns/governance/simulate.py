@@ -20,20 +20,11 @@ from netns.base.fairness import jain_index
 from netns.governance.apply import gone, settle
 from netns.governance.cluster import Cluster
 from netns.governance.jobs import hosts_of
-from netns.governance.model import (
-    ClusterQueue,
-    Fungibility,
-    LocalQueue,
-    Preemption,
-    Quota,
-    ResourceFlavor,
-    ResourceGroup,
-    Workload,
-)
+from netns.governance.model import ClusterQueue, Fungibility, LocalQueue, Preemption, Quota, ResourceGroup, Workload
 from netns.governance.settings import BOTH_STRATEGIES, Settings
 from netns.governance.trace import TraceJob
 from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node, layer_label
-from netns.placement.model import PlacementRequest
+from netns.placement.model import PlacementRequest, ResourceFlavor
 
 GPU: Final = "nvidia.com/gpu"
 NODE_GPUS: Final = 8

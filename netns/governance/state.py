@@ -14,7 +14,6 @@ from netns.governance.model import (
     FlavorResource,
     LocalQueue,
     Quantities,
-    ResourceFlavor,
     Workload,
     WorkloadCondition,
 )
@@ -26,7 +25,7 @@ from netns.governance.settings import Settings
 from netns.governance.usage import UsageLedger
 from netns.inventory.nodes import Node as Host
 from netns.placement.matching import matches
-from netns.placement.model import Term
+from netns.placement.model import ResourceFlavor, Term
 
 Amounts = frozenset[tuple[FlavorResource, int]]
 """What a workload uses, as a key."""

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from netns.governance.assignment import FlavorAssignment, Mode, PodSetAssignment
 from netns.governance.facts import TOPOLOGY_FAILED, Fact
-from netns.governance.model import ClusterQueue, ResourceFlavor, ResourceGroup
+from netns.governance.model import ClusterQueue, ResourceGroup
 from netns.governance.state import State
 from netns.inventory.nodes import PODS
-from netns.placement.model import PlacementRequest, Unplaceable
+from netns.placement.model import PlacementRequest, ResourceFlavor, Unplaceable
 from netns.placement.model import TopologyAssignment as Domains
 
 

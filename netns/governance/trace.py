@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from netns.base.naming import named
 from netns.errors import GovernanceError
 
 DAY_S: Final = 86400.0
@@ -90,7 +91,7 @@ def read_trace(path: Path) -> list[TraceJob]:
 
 
 def _job(path: Path, line: int, row: dict[str, str | None]) -> TraceJob:
-    try:
+    with named(f"{path}: line {line}: ", ValueError, error=GovernanceError):
         made = TraceJob(
             float(row["submitted_s"] or ""),
             float(row["duration_s"] or ""),
@@ -98,8 +99,6 @@ def _job(path: Path, line: int, row: dict[str, str | None]) -> TraceJob:
             row["team"] or "",
             int(row.get("priority") or 0),
         )
-    except ValueError as error:
-        raise GovernanceError(f"{path}: line {line}: {error}") from None
     if made.gpus < 1 or not 0 < made.duration_s < math.inf or not 0 <= made.submitted_s < math.inf or not made.team:
         raise GovernanceError(f"{path}: line {line}: gpus and duration_s are more than 0, team is not empty")
     return made

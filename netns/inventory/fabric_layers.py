@@ -58,19 +58,9 @@ def switches_of(topology: Topology) -> dict[str, tuple[str, ...]]:
 
 def _heights(topology: Topology) -> dict[str, int]:
     """Return each switch's distance from the nearest host: 1 for the switches of hosts."""
-    heights = dict.fromkeys((topology.switch_of(host) for host in topology.hosts), 1)
-    frontier = list(heights)
-    hosts = set(topology.hosts)
-    while frontier:
-        reached = []
-        for switch in frontier:
-            for link in topology.links_of[switch]:
-                other = link.other(switch)
-                if other not in heights and other not in hosts:
-                    heights[other] = heights[switch] + 1
-                    reached.append(other)
-        frontier = reached
-    return heights
+    leaves = dict.fromkeys(topology.switch_of(host) for host in topology.hosts)
+    distances = topology.distances(*leaves, avoiding=set(topology.hosts))
+    return {switch: distance + 1 for switch, distance in distances.items()}
 
 
 def _name(switches: tuple[str, ...]) -> str:
@@ -81,17 +71,11 @@ def _name(switches: tuple[str, ...]) -> str:
 def _domains(topology: Topology, heights: dict[str, int], height: int) -> dict[str, tuple[str, ...]]:
     """Return for each switch up to `height` its domain: the highest switches of it."""
     names: dict[str, tuple[str, ...]] = {}
+    others = {node for node in topology.nodes if heights.get(node, height + 1) > height}
     for start in topology.nodes:
-        if start in names or heights.get(start, height + 1) > height:
+        if start in names or start in others:
             continue
-        members, frontier = {start}, [start]
-        while frontier:
-            switch = frontier.pop()
-            for link in topology.links_of[switch]:
-                other = link.other(switch)
-                if other not in members and heights.get(other, height + 1) <= height:
-                    members.add(other)
-                    frontier.append(other)
+        members = topology.distances(start, avoiding=others)
         top = max(heights[member] for member in members)
         highest = tuple(node for node in topology.nodes if node in members and heights[node] == top)
         names |= dict.fromkeys(members, highest)

@@ -21,11 +21,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from sys import intern
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
 
-from netns.base.yaml_file import mapping_of, validated
+from netns.base.naming import named
+from netns.base.yaml_file import Lenient, mapping_of, validated
 from netns.errors import NodesError
 from netns.inventory.fabric_layers import nodes_of
 from netns.inventory.nodes import (
@@ -66,19 +67,6 @@ Name = Annotated[str, Field(min_length=1, pattern=PRINTABLE)]
 Label = Annotated[str, Field(pattern=PRINTABLE)]
 
 
-class Lenient(BaseModel):
-    """Unknown fields are allowed, because other programs may add some; the types of known fields are checked."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        return {key: each for key, each in value.items() if each is not None}
-
-
 class _Instance(Lenient):
     InstanceId: Name
     InstanceType: Label | None = None
@@ -94,7 +82,7 @@ class _Ec2(Lenient):
 
 class _Metadata(Lenient):
     name: Name
-    labels: dict[Label, Label] = {}
+    labels: dict[Label, Label] = Field(default={})
 
 
 class _Taint(Lenient):
@@ -104,7 +92,7 @@ class _Taint(Lenient):
 
 
 class _Spec(Lenient):
-    taints: list[_Taint] = []
+    taints: list[_Taint] = Field(default=[])
     unschedulable: bool = False
 
 
@@ -114,8 +102,8 @@ class _Condition(Lenient):
 
 
 class _Status(Lenient):
-    allocatable: Quantities = {}
-    conditions: list[_Condition] = []
+    allocatable: Quantities = Field(default={})
+    conditions: list[_Condition] = Field(default=[])
 
 
 class _Item(Lenient):
@@ -138,12 +126,10 @@ def read_nodes(
     """
     if (topology := topology_in(path)) is not None:
         return nodes_of(topology, ranks_per_host=ranks_per_host or 1)
-    try:
+    with named(f"{path}: ", NodesError):
         document = load_document(path)
         nodes = nodes_untrusted(document, ranks_per_host=ranks_per_host)
         _check_names(nodes)
-    except NodesError as error:
-        raise NodesError(f"{path}: {error}") from None
     last = document[-1] if isinstance(document, list) else document
     if isinstance(last, dict) and last.get("NextToken"):
         on_warning(

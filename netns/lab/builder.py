@@ -14,7 +14,7 @@ from netns.backends.relay.client import start_relay
 from netns.backends.relay.tap import NETNS_DIRECTORY
 from netns.errors import BackendError
 from netns.lab import names
-from netns.lab.operations import AddNamespace, DeleteNamespace, InNamespace, Operation, StartRelay
+from netns.lab.operations import AddNamespace, InNamespace, Operation, StartRelay
 from netns.lab.plan import namespace
 from netns.lab.state import LabDirectory, LabState
 from netns.processes import ProcessIdentity, end, processes_in, reap, start_detached
@@ -55,7 +55,7 @@ def dismantle(directory: LabDirectory, state: LabState) -> None:
     for netns in reversed(state.namespaces):
         names.remove(netns, directory=directory.path)
         if exists(netns):
-            delete_namespace(DeleteNamespace(netns))
+            delete_namespace(netns)
     directory.remove()
 
 
@@ -87,7 +87,7 @@ def _build(directory: LabDirectory, state: LabState, steps: tuple[Operation, ...
                 state = replace(state, namespaces=(*state.namespaces, step.netns))
                 directory.write(state)
                 with undisturbed():
-                    add_namespace(step)
+                    add_namespace(step.netns)
             elif isinstance(step, StartRelay):
                 directory.write(state)
                 state = _start_relay(directory, state, step)

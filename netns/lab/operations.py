@@ -1,8 +1,8 @@
 """The operations that build a fabric, as data. `str(operation)` is the line that `srd-lab plan` prints.
 
-Only two kinds create a named object outside a lab's namespaces: `AddNamespace` and `StartRelay`. Only they have an
-`undo`. Everything else is inside a namespace and ends with it: deleting a namespace removes its interfaces, addresses,
-routes, rules, sysctls and qdiscs, and with a veth also its far end.
+Only two kinds create a named object outside a lab's namespaces: `AddNamespace` and `StartRelay`. Everything else is
+inside a namespace and ends with it: deleting a namespace removes its interfaces, addresses, routes, rules, sysctls and
+qdiscs, and with a veth also its far end.
 """
 
 from __future__ import annotations
@@ -31,27 +31,25 @@ class AddNamespace:
     def __str__(self) -> str:
         return f"netns add {self.netns}"
 
-    @property
-    def undo(self) -> DeleteNamespace:
-        """The operation that removes it."""
-        return DeleteNamespace(self.netns)
-
 
 @dataclass(frozen=True, slots=True)
-class DeleteNamespace:
-    """Delete a namespace and all that is in it."""
+class InNamespace:
+    """An operation that is executed inside its namespace and ends with it."""
 
     netns: str
 
-    def __str__(self) -> str:
-        return f"netns delete {self.netns}"
+
+@dataclass(frozen=True, slots=True)
+class OfInterface(InNamespace):
+    """Such an operation of one interface."""
+
+    ifname: str
 
 
 @dataclass(frozen=True, slots=True)
-class SetSysctl:
+class SetSysctl(InNamespace):
     """Set a sysctl of a namespace; an optional one may be missing from older kernels."""
 
-    netns: str
     key: str
     value: int
     optional: bool = False
@@ -62,11 +60,9 @@ class SetSysctl:
 
 
 @dataclass(frozen=True, slots=True)
-class AddVeth:
+class AddVeth(OfInterface):
     """Add a veth pair, each end in its own namespace."""
 
-    netns: str
-    ifname: str
     hardware: str
     peer_netns: str
     peer_ifname: str
@@ -78,11 +74,9 @@ class AddVeth:
 
 
 @dataclass(frozen=True, slots=True)
-class AddTap:
+class AddTap(OfInterface):
     """Add a persistent TAP device: one end of a link that the relay carries."""
 
-    netns: str
-    ifname: str
     hardware: str
     mtu: int
     queue_packets: int
@@ -92,11 +86,9 @@ class AddTap:
 
 
 @dataclass(frozen=True, slots=True)
-class AddAddress:
+class AddAddress(OfInterface):
     """Add an address, as address/length, to an interface."""
 
-    netns: str
-    ifname: str
     address: str
 
     def __str__(self) -> str:
@@ -104,44 +96,27 @@ class AddAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class SetUp:
-    """Bring an interface up."""
+class SetState(OfInterface):
+    """Bring an interface up, or take it down: then the far end of a veth loses its carrier."""
 
-    netns: str
-    ifname: str
+    state: Literal["up", "down"]
 
     def __str__(self) -> str:
-        return f"up {self.netns}:{self.ifname}"
+        return f"{self.state} {self.netns}:{self.ifname}"
 
 
 @dataclass(frozen=True, slots=True)
-class SetQuiet:
+class SetQuiet(OfInterface):
     """Turn off an interface's own traffic: no neighbour discovery, no multicast listener reports."""
-
-    netns: str
-    ifname: str
 
     def __str__(self) -> str:
         return f"quiet {self.netns}:{self.ifname} arp off multicast off"
 
 
 @dataclass(frozen=True, slots=True)
-class SetDown:
-    """Take an interface down; the far end of a veth loses its carrier."""
-
-    netns: str
-    ifname: str
-
-    def __str__(self) -> str:
-        return f"down {self.netns}:{self.ifname}"
-
-
-@dataclass(frozen=True, slots=True)
-class SetCarrier:
+class SetCarrier(OfInterface):
     """Set or clear the carrier of a TAP."""
 
-    netns: str
-    ifname: str
     state: Literal["on", "off"]
 
     def __str__(self) -> str:
@@ -149,26 +124,21 @@ class SetCarrier:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncCarrier:
+class SyncCarrier(OfInterface):
     """Make the kernel process an interface's carrier now, with its consequences; wait until it takes its addresses.
 
     Otherwise it does so up to a second later: until then routes are unchanged, IPv6 has none for the addresses of the
     interface and those behind it, and a queue drops everything.
     """
 
-    netns: str
-    ifname: str
-
     def __str__(self) -> str:
         return f"settle {self.netns}:{self.ifname}"
 
 
 @dataclass(frozen=True, slots=True)
-class AddNeighbour:
+class AddNeighbour(OfInterface):
     """Add a permanent neighbour entry, so that ARP sends no requests."""
 
-    netns: str
-    ifname: str
     address: str
     hardware: str
 
@@ -185,10 +155,9 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True)
-class AddRoute:
+class AddRoute(InNamespace):
     """Add a route over one next hop or, by ECMP, over several."""
 
-    netns: str
     destination: str
     hops: tuple[Hop, ...]
     source: str | None = None
@@ -211,10 +180,9 @@ class AddRoute:
 
 
 @dataclass(frozen=True, slots=True)
-class AddNexthop:
+class AddNexthop(InNamespace):
     """Add a nexthop object: a next hop with a number, to which groups refer."""
 
-    netns: str
     number: int
     hop: Hop
 
@@ -223,10 +191,9 @@ class AddNexthop:
 
 
 @dataclass(frozen=True, slots=True)
-class AddNexthopGroup:
+class AddNexthopGroup(InNamespace):
     """Add a resilient group: flows hash to buckets, and a bucket keeps its next hop as long as that exists."""
 
-    netns: str
     number: int
     members: tuple[AddNexthop, ...]
 
@@ -237,10 +204,9 @@ class AddNexthopGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class AddRule:
+class AddRule(InNamespace):
     """Add a policy rule: packets from `source` use `table` first."""
 
-    netns: str
     source: str
     table: int
 
@@ -249,11 +215,9 @@ class AddRule:
 
 
 @dataclass(frozen=True, slots=True)
-class SetOffloads:
+class SetOffloads(OfInterface):
     """Set offloads of an interface, by ethtool's names: (name, "on" or "off")."""
 
-    netns: str
-    ifname: str
     features: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
@@ -262,11 +226,9 @@ class SetOffloads:
 
 
 @dataclass(frozen=True, slots=True)
-class SetNetem:
+class SetNetem(OfInterface):
     """Set a netem qdisc at the egress of an interface (kernel backend)."""
 
-    netns: str
-    ifname: str
     shape: Shape
     seed: int | None = None
     """Of the kernel's draws; None if the kernel supports no seed, or should choose."""
@@ -310,51 +272,19 @@ class StartRelay:
     def __str__(self) -> str:
         return f"relay {self.lab} carrying {', '.join(link.name for link in self.links)}"
 
-    @property
-    def undo(self) -> StopRelay:
-        """The operation that stops it."""
-        return StopRelay(self.lab)
-
     def to_dict(self, *, control: str) -> Mapping[str, Any]:
         """Return the relay's specification file; `control` is the path of its socket."""
         return {"lab": self.lab, "control": control, "links": [asdict(link) for link in self.links]}
 
 
-@dataclass(frozen=True, slots=True)
-class StopRelay:
-    """Stop a lab's relay process."""
-
-    lab: str
-
-    def __str__(self) -> str:
-        return f"relay stop {self.lab}"
-
-
-InNamespace = (
-    SetSysctl
-    | AddVeth
-    | AddTap
-    | SetQuiet
-    | AddAddress
-    | SetUp
-    | SetDown
-    | SetCarrier
-    | SyncCarrier
-    | AddNeighbour
-    | AddNexthop
-    | AddNexthopGroup
-    | AddRoute
-    | AddRule
-    | SetOffloads
-    | SetNetem
-)
-"""Operations that are executed inside their namespace and end with it."""
-
 Operation = AddNamespace | InNamespace | StartRelay
 """An operation of a plan."""
 
 
-def undo(steps: Iterable[Operation]) -> tuple[DeleteNamespace | StopRelay, ...]:
-    """Return what removes everything that `steps` create, in reverse order of creation."""
-    made = [step.undo for step in steps if isinstance(step, AddNamespace | StartRelay)]
-    return tuple(reversed(made))
+def undo(steps: Iterable[Operation]) -> list[str]:
+    """Return the lines of what removes all that `steps` create, in reverse order of creation."""
+    made = [step for step in steps if isinstance(step, AddNamespace | StartRelay)]
+    return [
+        f"netns delete {step.netns}" if isinstance(step, AddNamespace) else f"relay stop {step.lab}"
+        for step in reversed(made)
+    ]

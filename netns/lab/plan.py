@@ -33,8 +33,8 @@ from netns.lab.operations import (
     SetNetem,
     SetOffloads,
     SetQuiet,
+    SetState,
     SetSysctl,
-    SetUp,
     StartRelay,
     SyncCarrier,
 )
@@ -214,7 +214,7 @@ class _Planner:
                 yield SetOffloads(netns, neighbour, HOST_OFFLOADS)
             elif neighbour in self.topology.hosts:
                 yield SetOffloads(netns, neighbour, SWITCH_OFFLOADS)
-            yield SetUp(netns, neighbour)
+            yield SetState(netns, neighbour, "up")
             for addresses in self.addressings:
                 gateway = addresses.transfer[neighbour, node]
                 yield AddNeighbour(netns, neighbour, gateway, addresses.hardware[neighbour, node])

@@ -15,11 +15,13 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
+
+from pydantic import TypeAdapter, ValidationError
 
 from netns.base.files import write_whole
 from netns.errors import BackendError, LabError, TopologyError
@@ -64,26 +66,8 @@ class LabState:
     notes: tuple[str, ...] = ()
     """Features that this kernel lacks, for the user."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record for JSON."""
-        return asdict(self)
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> LabState:
-        """Invert `to_dict`."""
-
-        def process(fields: Mapping[str, int] | None) -> ProcessIdentity | None:
-            return None if fields is None else ProcessIdentity(**fields)
-
-        made = {
-            "topology": Topology.from_dict(values["topology"]),
-            "namespaces": tuple(values["namespaces"]),
-            "relay": process(values["relay"]),
-            "owner": process(values["owner"]),
-            "capture_processes": tuple(ProcessIdentity(**each) for each in values["capture_processes"]),
-            "notes": tuple(values["notes"]),
-        }
-        return cls(**{**values, **made})
+_RECORD: Final = TypeAdapter(LabState)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +120,14 @@ class LabDirectory:
         """Read the record; None if there is no such lab. BackendError if it is invalid."""
         state_path = self.path / "state.json"
         try:
-            state = LabState.from_dict(json.loads(state_path.read_text()))
+            state = _RECORD.validate_json(state_path.read_bytes())
             self._check(state)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, LabError) as error:
+        except (OSError, ValueError, LabError) as error:
+            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
             raise BackendError(
-                f"{state_path}: not a lab's record ({error}); delete its namespaces ({self.name}-...) and the file"
+                f"{state_path}: not a lab's record ({reason}); delete its namespaces ({self.name}-...) and the file"
             ) from None
         return state
 
@@ -158,7 +143,7 @@ class LabDirectory:
     def write(self, state: LabState) -> None:
         """Replace the record, atomically for any reader."""
         self.path.mkdir(parents=True, exist_ok=True)
-        write_whole(self.path / "state.json", json.dumps(state.to_dict(), indent=1).encode())
+        write_whole(self.path / "state.json", json.dumps(asdict(state), indent=1).encode())
 
     def shape(self, link: str, *, direction: str) -> AnyShape | None:
         """Return the current shape of a direction that was changed; None if it is as it was built."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from netns.base.naming import named
 from netns.errors import ShapeError
 
 if TYPE_CHECKING:
@@ -101,12 +102,10 @@ def _read(path: Path) -> tuple[int, ...]:
         raise ShapeError(f"distribution: {path}: {reason}; name one of {known}, or the file of a table") from None
     if len(content) > MAX_FILE_BYTES:
         raise ShapeError(f"distribution: {path}: larger than {MAX_FILE_BYTES >> 20} MiB; this is no table")
-    try:
+    with named(f"distribution: {path}: not a table of integers: ", ValueError, error=ShapeError):
         lines = content.decode().splitlines()
         texts = [text for line in lines if not line.lstrip().startswith("#") for text in line.split()]
         entries = tuple(int(text[:MAX_DIGITS]) for text in texts[: MAX_ENTRIES + 1])  # truncated: out of range anyway
-    except ValueError as error:
-        raise ShapeError(f"distribution: {path}: not a table of integers: {error}") from None
     if not 1 <= len(texts) <= MAX_ENTRIES:
         raise ShapeError(f"distribution: {path}: {len(texts)} entries; netem takes 1 to {MAX_ENTRIES}")
     for entry in entries:

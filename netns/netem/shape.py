@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+from netns.base.naming import named
 from netns.errors import ShapeError
 from netns.netem.params import (
     INT32_MAX,
@@ -266,14 +267,12 @@ def revived_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("distribution", "trace"):
         if not isinstance(found.get(name, ""), str | None):
             raise ShapeError(f"{name}: {found[name]!r} is not a text")
-    try:
+    with named("a shape's part is not as it should be: ", TypeError, error=ShapeError):
         if (model := found.get("loss_model")) is not None:
             found["loss_model"] = (FourStates if "p13_percent" in model else GilbertElliott)(**model)
         for name, part in (("slot", Slot), ("derived_limit", DerivedLimit)):
             if (value := found.get(name)) is not None:
                 found[name] = part(**value)
-    except TypeError as error:
-        raise ShapeError(f"a shape's part is not as it should be: {error}") from None
     return found
 
 

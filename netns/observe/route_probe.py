@@ -24,7 +24,6 @@ from netns.errors import BackendError
 from netns.lab.lab import Lab
 from netns.topology.addressing import IpVersion
 from netns.topology.model import Topology
-from netns.topology.routing import distances
 
 FIRST_PORT: Final = 49152  # the dynamic range of RFC 6335
 MAX_PORTS: Final = 65536 - FIRST_PORT
@@ -137,8 +136,8 @@ def probe_spines(lab: Lab, *, source: str, destination: str, ports: int, version
 def hops_to_spines(topology: Topology, *, source: str, destination: str) -> int | None:
     """Return the TTL that expires at the spines between two hosts; None if no shortest path crosses a spine."""
     from_source, from_destination = (
-        distances(topology, towards=source),
-        distances(topology, towards=destination),
+        topology.distances(source),
+        topology.distances(destination),
     )
     length = from_source[destination]
     hops = {from_source[spine] for spine in topology.spines if from_source[spine] + from_destination[spine] == length}

@@ -18,7 +18,6 @@ from typing import Final
 from netns.backends.kernel.netlink import in_namespace
 from netns.lab.lab import Lab
 from netns.observe.route_probe import PROBE_PORT, SpineMap
-from netns.topology.routing import distances
 
 EACH: Final = 4
 PATIENCE_S: Final = 1.0
@@ -59,7 +58,7 @@ def disagreements(path_map: SpineMap, counts: Mapping[str, Count]) -> list[str]:
 
 def _seen(lab: Lab, spine: str, *, source: str) -> int:
     """Return the packets on the links to the spine from neighbours that are nearer to the source."""
-    distance, counters = distances(lab.topology, towards=source), lab.counters()
+    distance, counters = lab.topology.distances(source), lab.counters()
     total = 0
     for link in lab.topology.links_of[spine]:
         neighbour = link.other(spine)

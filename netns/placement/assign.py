@@ -29,8 +29,8 @@ from netns.placement.model import (
     DomainAssignment,
     PlacementRequest,
     Profile,
+    ResourceFlavor,
     TopologyAssignment,
-    TopologyFlavor,
     Unplaceable,
     Usage,
 )
@@ -50,7 +50,7 @@ def assign(
     request: PlacementRequest,
     levels: Sequence[str],
     profile: Profile = DEFAULT_PROFILE,
-    flavor: TopologyFlavor = DEFAULT_FLAVOR,
+    flavor: ResourceFlavor = DEFAULT_FLAVOR,
 ) -> TopologyAssignment | Unplaceable:
     """Assign the pods of one request, beside the pods that run already; or return why that is impossible.
 
@@ -69,7 +69,7 @@ def place_in(
     request: PlacementRequest,
     leader: PlacementRequest | None,
     profile: Profile,
-    flavor: TopologyFlavor,
+    flavor: ResourceFlavor,
     within: tuple[str, ...] = (),
 ) -> Placed | Unplaceable:
     """`assign` in an existing tree, with a `leader` beside the pods, and only `within` one domain."""
@@ -105,7 +105,9 @@ def place_in(
         )
     given = _search(tree, resolved, profile=profile)
     if isinstance(given, Shortfall):
-        return not_fit(tree, resolved, given, excluded=excluded(tree), topology=flavor.topology, slices=request.slices)
+        return not_fit(
+            tree, resolved, given, excluded=excluded(tree), topology=flavor.topology or "default", slices=request.slices
+        )
     return _assignment(tree, given), None if leader is None else _leader_assignment(tree, given)
 
 
@@ -133,11 +135,7 @@ def _leader_assignment(tree: Tree, given: Iterable[Domain]) -> TopologyAssignmen
 
 def _of(tree: Tree, counts: list[tuple[Domain, int]]) -> TopologyAssignment:
     levels = tree.levels[-1:] if tree.of_nodes else tree.levels
-    counts.sort(key=_path)
+    counts.sort(key=lambda each: each[0].values)
     return TopologyAssignment(
         levels, tuple(DomainAssignment(tree.assignment_name(domain.values), count) for domain, count in counts)
     )
-
-
-def _path(item: tuple[Domain, int]) -> tuple[str, ...]:
-    return item[0].values

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from netns.placement.choose import ResolvedRequest, by_room, by_room_led
 from netns.placement.domain import Domain, fill_up, lower, path
@@ -122,7 +123,7 @@ def _fewest(domains: Sequence[Domain], resolved: ResolvedRequest, *, by_evenness
     sets[0][resolved.leaders, resolved.slices * resolved.slice_size] = ()
     for domain in sorted(domains, key=_even if by_evenness else path):
         for number in range(fit.count, 0, -1):
-            for (leaders, pods), chosen in sorted(sets[number - 1].items(), key=_remainder):
+            for (leaders, pods), chosen in sorted(sets[number - 1].items(), key=itemgetter(0)):
                 if leaders <= 0 and pods <= 0:
                     continue
                 if leaders > 0 and domain.leaders > 0:
@@ -130,7 +131,7 @@ def _fewest(domains: Sequence[Domain], resolved: ResolvedRequest, *, by_evenness
                 if domain.slices > 0:
                     sets[number].setdefault((leaders, pods - domain.pods), (*chosen, domain))
     enough = [(pods, chosen) for (leaders, pods), chosen in sets[fit.count].items() if leaders == 0 and pods <= 0]
-    return list(max(enough, key=_first)[1]) if enough else None
+    return list(max(enough, key=itemgetter(0))[1]) if enough else None
 
 
 def _spread(domains: Sequence[Domain], resolved: ResolvedRequest, threshold: int) -> list[Domain] | None:
@@ -188,11 +189,3 @@ def _even(domain: Domain) -> tuple[int, int, float, tuple[str, ...]]:
     total = sum(child.pods for child in domain.children)
     shares = [child.pods / total for child in domain.children if child.pods > 0] if total else []
     return -domain.leaders, -domain.slices_led, sum(share * math.log2(share) for share in shares), domain.values
-
-
-def _remainder(item: tuple[tuple[int, int], tuple[Domain, ...]]) -> tuple[int, int]:
-    return item[0]
-
-
-def _first(item: tuple[int, tuple[Domain, ...]]) -> int:
-    return item[0]

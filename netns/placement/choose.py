@@ -9,11 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
 
 from netns.placement.domain import Domain
 from netns.placement.tree import Tree
 
 Room = Callable[[Domain], int]
+
+slices_of: Final[Room] = attrgetter("slices")
+slices_led_of: Final[Room] = attrgetter("slices_led")
+"""The room for slices beside the leader."""
+_room_led: Final = attrgetter("slices_led", "pods_led")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +96,6 @@ def smallest(domains: Sequence[Domain], needed: int, *, room: Room, scored: bool
     return best
 
 
-def slices_of(domain: Domain) -> int:
-    """Return the room for slices."""
-    return domain.slices
-
-
-def slices_led_of(domain: Domain) -> int:
-    """Return the room for slices beside the leader."""
-    return domain.slices_led
-
-
 def leader_first(domains: list[Domain], needed: int, leaders: int, *, room: Room, room_led: Room) -> list[Domain]:
     """Move to the front a domain that has room for the leader and leaves enough room for the rest.
 
@@ -140,10 +137,6 @@ def _single(domains: Sequence[Domain], resolved: ResolvedRequest) -> Domain | No
     slices, leaders = resolved.slices, resolved.leaders
     enough = [domain for domain in domains if domain.slices_led >= slices and domain.leaders >= leaders]
     return min(enough, key=_room_led) if enough else None
-
-
-def _room_led(domain: Domain) -> tuple[int, int]:
-    return domain.slices_led, domain.pods_led
 
 
 def _single_scored(domains: Sequence[Domain], resolved: ResolvedRequest) -> Domain | None:

@@ -7,9 +7,15 @@ children. A domain's share replaces its room.
 
 from __future__ import annotations
 
-from netns.placement.choose import ResolvedRequest, by_room, leader_first, slices_led_of, slices_of, smallest
+from operator import attrgetter
+from typing import Final
+
+from netns.placement.choose import ResolvedRequest, Room, by_room, leader_first, slices_led_of, slices_of, smallest
 from netns.placement.domain import Domain, lower
 from netns.placement.tree import Tree
+
+_pods_of: Final[Room] = attrgetter("pods")
+_pods_led_of: Final[Room] = attrgetter("pods_led")
 
 
 class NoRoomBelow(Exception):  # noqa: N818 - never leaves this package
@@ -48,7 +54,7 @@ def give(
     In slices of `size`, or pod by pod if not `whole`. With best fit, the domain that could take the whole rest is
     swapped for the smallest that can. Raises NoRoomBelow if the children have less room than the sum above them.
     """
-    room, room_led = (slices_of, slices_led_of) if whole else (pods_of, pods_led_of)
+    room, room_led = (slices_of, slices_led_of) if whole else (_pods_of, _pods_led_of)
     unit = size if whole else 1
     left = count // unit
     domains = leader_first(domains, left, leaders, room=room, room_led=room_led)
@@ -79,13 +85,3 @@ def _share(domain: Domain, resolved: ResolvedRequest, *, size: int) -> list[Doma
             child.slices, child.slices_led = child.pods // size, child.pods_led // size
             child.stale = True
     return give(children, domain.pods, resolved, leaders=domain.leaders, size=size, whole=size > 1)
-
-
-def pods_of(domain: Domain) -> int:
-    """Return the room for pods."""
-    return domain.pods
-
-
-def pods_led_of(domain: Domain) -> int:
-    """Return the room for pods beside the leader."""
-    return domain.pods_led

@@ -23,9 +23,9 @@ from netns.placement.model import (
     PlacementRequest,
     Profile,
     Replacement,
+    ResourceFlavor,
     Slice,
     TopologyAssignment,
-    TopologyFlavor,
     Unplaceable,
     Usage,
 )
@@ -39,7 +39,7 @@ Results = dict[str, TopologyAssignment | Unplaceable]
 class _Context:
     tree: Tree
     profile: Profile
-    flavor: TopologyFlavor
+    flavor: ResourceFlavor
     taken: list[Usage] = field(default_factory=list)
     _to_take: list[Usage] = field(default_factory=list)
 
@@ -71,7 +71,7 @@ def assign_all(
     requests: Sequence[PlacementRequest],
     levels: Sequence[str],
     profile: Profile = DEFAULT_PROFILE,
-    flavor: TopologyFlavor = DEFAULT_FLAVOR,
+    flavor: ResourceFlavor = DEFAULT_FLAVOR,
     replacement: Replacement | None = None,
 ) -> Results:
     """Assign the pods of each request, by its name; stop at the first Unplaceable."""
@@ -86,7 +86,7 @@ def assign_in(
     *,
     requests: Sequence[PlacementRequest],
     profile: Profile = DEFAULT_PROFILE,
-    flavor: TopologyFlavor = DEFAULT_FLAVOR,
+    flavor: ResourceFlavor = DEFAULT_FLAVOR,
     replacement: Replacement | None = None,
 ) -> Results:
     """`assign_all` in an existing tree, which is left as it was."""
@@ -182,7 +182,7 @@ def _replaced(context: _Context, group: Sequence[PlacementRequest], replacement:
         existing = replacement.assignments.get(request.name)
         if existing is None:
             continue
-        results[request.name] = existing if replacement.stays else _moved(context, request, existing, replacement.node)
+        results[request.name] = _moved(context, request, existing, replacement.node)
         if isinstance(results[request.name], Unplaceable):
             break
     return results

@@ -28,6 +28,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from netns.base.naming import named
 from netns.base.yaml_file import Strict, load_mapping, validated
 from netns.errors import JobError
 from netns.inventory.layers import level_named
@@ -226,7 +227,5 @@ class Job(Strict):
 
 def read_job(path: Path) -> Job:
     """Return the job in a YAML file. Raises JobError with file, key, value and remedy."""
-    try:
+    with named(f"{path}: ", JobError):
         return validated(Job, load_mapping(path, error=JobError, wanted=WANTED), error=JobError)
-    except JobError as error:
-        raise JobError(f"{path}: {error}") from None

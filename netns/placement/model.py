@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from netns.inventory.nodes import Taint
+
 Mode = Literal["required", "preferred", "unconstrained", "implied", "slice_only"]
 Kind = Literal[
     "not_fit",
@@ -188,9 +190,6 @@ class Replacement:
     assignments: Mapping[str, TopologyAssignment]
     """By the request's name."""
 
-    stays: bool = False
-    """The job is a single pod, which ends with the node, so nothing can move: keep the assignment."""
-
 
 @dataclass(frozen=True, slots=True)
 class Profile:
@@ -213,18 +212,22 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyFlavor:
-    """The set of nodes: Kueue's ResourceFlavor with its Topology."""
+class ResourceFlavor:
+    """A kind of nodes: Kueue's ResourceFlavor with its Topology."""
 
-    topology: str = "default"
-    """The name in failure messages."""
+    name: str = "default"
 
     node_labels: Mapping[str, str] = field(default_factory=dict)
     """Nodes without these labels are not part of it."""
 
+    taints: tuple[Taint, ...] = ()
+
     tolerations: tuple[Toleration, ...] = ()
     """Added to those of every request."""
 
+    topology: str | None = None
+    """The name of the topology of its nodes; None: governance does not place pods by topology."""
+
 
 DEFAULT_PROFILE: Final = Profile()
-DEFAULT_FLAVOR: Final = TopologyFlavor()
+DEFAULT_FLAVOR: Final = ResourceFlavor()

@@ -25,14 +25,12 @@ from netns.placement.explain import IMPOSSIBLE, explain
 from netns.placement.groups import assign_all
 from netns.placement.job import Job
 from netns.placement.model import (
-    DEFAULT_FLAVOR,
     DEFAULT_PROFILE,
     DomainAssignment,
     PlacementRequest,
     Profile,
     Replacement,
     TopologyAssignment,
-    TopologyFlavor,
     Unplaceable,
     Usage,
 )
@@ -86,7 +84,6 @@ def place(
     *,
     usage: Iterable[Usage] | None = None,
     profile: Profile = DEFAULT_PROFILE,
-    flavor: TopologyFlavor = DEFAULT_FLAVOR,
     where: str = "the inventory",
 ) -> Placement:
     """Place the ranks of `job`. `usage`: the pods that run already; None: not known. `where` names `nodes` in errors.
@@ -95,9 +92,7 @@ def place(
     have, NodesError if a node lacks the labels of a level.
     """
     asked = _Asked.of(job, nodes, where=where, usage_known=usage is not None)
-    found = assign_all(
-        nodes, usage=usage or (), requests=asked.requests, levels=asked.levels, profile=profile, flavor=flavor
-    )
+    found = assign_all(nodes, usage=usage or (), requests=asked.requests, levels=asked.levels, profile=profile)
     assignments = [asked.checked(found[request.name]) for request in asked.requests]
     hosts = chain.from_iterable(_hosts(assignment) for assignment in reversed(assignments))  # the leader is rank 0
     return asked.placement(hosts)
@@ -111,7 +106,6 @@ def replace_hosts(
     lost: Sequence[str],
     usage: Iterable[Usage] | None = None,
     profile: Profile = DEFAULT_PROFILE,
-    flavor: TopologyFlavor = DEFAULT_FLAVOR,
     where: str = "the inventory",
 ) -> Placement:
     """Move the ranks of the hosts `lost` elsewhere; all others stay. `hosts`: rank -> host, as they run now.
@@ -141,7 +135,6 @@ def replace_hosts(
             requests=[request for request in asked.requests if moving in parts[request.name]],
             levels=asked.levels,
             profile=profile,
-            flavor=flavor,
             replacement=Replacement(moving, {name: _assignment(part) for name, part in parts.items()}),
         )
         moved = {

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from pydantic import Field
 
-from netns.base.yaml_file import validated
+from netns.base.naming import named
+from netns.base.yaml_file import Lenient, validated
 from netns.errors import NodesError
-from netns.inventory.node_files import Label, Lenient, listed, load_document
+from netns.inventory.node_files import Label, listed, load_document
 from netns.inventory.quantity import Quantities
 from netns.placement.model import Usage
 
@@ -58,10 +59,8 @@ class _PodList(Lenient):
 
 def read_pods(path: Path) -> tuple[Usage, ...]:
     """Return the usage of the pods in a file; items of other kinds are skipped. Raises NodesError."""
-    try:
+    with named(f"{path}: ", NodesError):
         return pods_untrusted(load_document(path))
-    except NodesError as error:
-        raise NodesError(f"{path}: {error}") from None
 
 
 def pods_untrusted(document: object) -> tuple[Usage, ...]:

@@ -14,7 +14,7 @@ from typing import Final
 
 from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node
 from netns.placement.domain import Domain, HostContents
-from netns.placement.model import TopologyFlavor, Usage
+from netns.placement.model import ResourceFlavor, Usage
 
 MAX_VIEWS: Final = 16
 """Demands for which the domains of a tree are kept."""
@@ -98,7 +98,7 @@ class Tree:
         return self._hosts_by_name
 
 
-def build(nodes: Iterable[Node], *, levels: Sequence[str], flavor: TopologyFlavor, usage: Iterable[Usage]) -> Tree:
+def build(nodes: Iterable[Node], *, levels: Sequence[str], flavor: ResourceFlavor, usage: Iterable[Usage]) -> Tree:
     """Return the tree of the nodes of `flavor`: ready, not cordoned, with its labels and all `levels`."""
     usage = list(usage)
     by_node: dict[str, list[Usage]] = {}

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from netns.base.naming import named
 from netns.errors import ShapeError, TopologyError
 from netns.netem.shape import Shape
 from netns.topology.model import Link, Switch, Topology, check_range
@@ -60,9 +61,7 @@ def with_paths(
             raise TopologyError(f"{at}.{spine}: no such spine; the spines are: {', '.join(topology.spines) or 'none'}")
         for index, link in enumerate(links):
             if spine in (link.a, link.b):
-                try:
+                with named(f"{at}.{spine}.", ShapeError):
                     ab, ba = ((shape or Shape()).changed(fields, base=base) for shape in (link.shape_ab, link.shape_ba))
-                except ShapeError as error:
-                    raise ShapeError(f"{at}.{spine}.{error}") from None
                 links[index] = replace(link, shape_ab=ab, shape_ba=ba)
     return replace(topology, links=tuple(links))

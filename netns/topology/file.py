@@ -69,6 +69,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from netns.base.naming import named
 from netns.base.yaml_file import Strict, load_mapping, validated
 from netns.errors import ShapeError, TopologyError
 from netns.netem.shape import Shape
@@ -163,10 +164,8 @@ class _Shapes:
         """Return the shape as written."""
         if fields is None:
             return None
-        try:
+        with named(f"{at}.", ShapeError):
             return Shape.parse(fields, base=self.base)
-        except ShapeError as error:
-            raise ShapeError(f"{at}.{error}") from None
 
     def roomy(self, fields: ShapeFields | None, *, at: str) -> Shape | None:
         """Return the shape, with a limit for its rate if it has none."""
@@ -176,11 +175,9 @@ class _Shapes:
 
 def read_topology(path: Path) -> Topology:
     """Return the topology in a YAML file. Raises TopologyError or ShapeError with file, key, value and remedy."""
-    try:
+    with named(f"{path}: ", TopologyError, ShapeError):
         document = load_mapping(path, error=TopologyError, wanted=WANTED)
         return parse_topology(document, default_name=path.stem, base=path.parent)
-    except (TopologyError, ShapeError) as error:
-        raise type(error)(f"{path}: {error}") from None
 
 
 def parse_topology(document: Mapping[Any, Any], *, default_name: str, base: Path) -> Topology:

@@ -18,10 +18,11 @@ default of 1000 packets would be a queue of 288 ms at 250 Mbit/s and MTU 9000.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 from netns.errors import TopologyError
 from netns.netem.shape import NETEM_LIMIT, DerivedLimit, Shape
@@ -198,32 +199,24 @@ class Topology:
         """Return the one name of a node or link: a link's ends may be in either order. TopologyError if neither."""
         return name if name in self.nodes else self.links_at(name)[0].name
 
+    def distances(self, *starts: str, avoiding: Collection[str] = ()) -> dict[str, int]:
+        """Return the number of links to the nearest start, for nodes that reach one without crossing `avoiding`."""
+        distance = dict.fromkeys(starts, 0)
+        queue = deque(starts)
+        while queue:
+            node = queue.popleft()
+            for link in self.links_of[node]:
+                other = link.other(node)
+                if other not in distance and other not in avoiding:
+                    distance[other] = distance[node] + 1
+                    queue.append(other)
+        return distance
+
     def switch_of(self, host: str) -> str:
         """Return the switch of `host`; TopologyError if there is no such host."""
         if host not in self.hosts:
             raise TopologyError(f"host {host}: no such host in {self.name}; the hosts are: {', '.join(self.hosts)}")
         return self.links_of[host][0].other(host)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the topology for JSON; `from_dict` is the inverse."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Topology:
-        """Invert `to_dict`."""
-
-        def shape(fields: Mapping[str, Any] | None) -> Shape | None:
-            return None if fields is None else Shape.from_dict(fields)
-
-        made = {
-            "hosts": tuple(values["hosts"]),
-            "switches": tuple(Switch(**each) for each in values["switches"]),
-            "links": tuple(
-                Link(each["a"], each["b"], shape(each["shape_ab"]), shape(each["shape_ba"])) for each in values["links"]
-            ),
-            "captures": tuple(Capture(**each) for each in values["captures"]),
-        }
-        return cls(**{**values, **made})
 
 
 def leaf_spine(
@@ -368,13 +361,7 @@ def _check_hosts(topology: Topology) -> None:
         if count != 1:
             raise TopologyError(f"host {host}: has {count} links; it needs exactly one, to a switch")
     first = topology.hosts[0]
-    reached, frontier = {first}, [first]
-    while frontier:
-        node = frontier.pop()
-        for link in topology.links_of[node]:
-            if (other := link.other(node)) not in reached:
-                reached.add(other)
-                frontier.append(other)
+    reached = topology.distances(first)
     for node in topology.nodes:
         if node not in reached:
             raise TopologyError(f"node {node}: no path to {first}; add links between their switches")

@@ -8,7 +8,6 @@ addresses. Hosts never forward: with one link each they cannot be inside a short
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping
 
 from netns.topology.model import Topology
@@ -21,7 +20,7 @@ def next_hops(
 
     Neighbours are in the order of the node's links, the same on every run; `towards` itself has none.
     """
-    distance = distances(topology, towards=towards, avoiding=avoiding)
+    distance = topology.distances(towards, avoiding=avoiding)
     return {
         node: tuple(
             other
@@ -30,20 +29,6 @@ def next_hops(
         )
         for node, hops in distance.items()
     }
-
-
-def distances(topology: Topology, *, towards: str, avoiding: frozenset[str] = frozenset()) -> Mapping[str, int]:
-    """The number of links from each node to `towards`, for nodes that reach it without crossing `avoiding`."""
-    distance = {towards: 0}
-    queue = deque([towards])
-    while queue:
-        node = queue.popleft()
-        for link in topology.links_of[node]:
-            other = link.other(node)
-            if other not in distance and other not in avoiding:
-                distance[other] = distance[node] + 1
-                queue.append(other)
-    return distance
 
 
 def delay_and_rate(topology: Topology, source: str, target: str) -> tuple[float, float]:
@@ -68,6 +53,6 @@ def planes(topology: Topology) -> Mapping[str, frozenset[str]]:
     found = {}
     for spine in topology.spines:
         avoiding = spines - {spine}
-        if set(topology.hosts) <= distances(topology, towards=topology.hosts[0], avoiding=avoiding).keys():
+        if set(topology.hosts) <= topology.distances(topology.hosts[0], avoiding=avoiding).keys():
             found[spine] = avoiding
     return found

@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
+from netns.base.naming import named
 from nitro_emu.card.config import CardConfig
 from nitro_emu.card.kinds import Function, Provided, function_of
 from nitro_emu.card.shares import shared_out
@@ -77,10 +78,8 @@ class Card:
 
     def _provided(self, config: VfConfig, *, poller: Poller, kept: KeptInterface | None) -> Provided:
         name = config.name
-        try:
+        with named(f"{name}: ", UsageError, error=CardError):
             trust = self.trust.of(config)
-        except UsageError as error:
-            raise CardError(f"{name}: {error}") from error
         return Provided(
             trust=trust,
             card_key=self.trust.card_key,

@@ -27,23 +27,18 @@ and remedy: ConfigError. Only the first is reported.
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from pydantic import (
-    Field,
-    PrivateAttr,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from netns.base.addresses import parse_host_port
+from netns.base.naming import named
+from netns.base.unix_sockets import MAX_PATH_BYTES
 from netns.base.yaml_file import MAX_FILE_BYTES, Strict, mapping_of, validated
 from nitro_emu.card.kinds import AnyVfConfig
 from nitro_emu.errors import ConfigError
-from nitro_emu.fields import Directory, File, Name, Pcr, Pem
+from nitro_emu.fields import Directory, File, HostPort, Name, Pcr, Pem
 from nitro_emu.peers.vf_config import VfConfig
 from srd.errors import UsageError
 from srd.secure.config import SecurityConfig
@@ -51,9 +46,6 @@ from srd.secure.keys import create, directory
 from srd.secure.keys import load as load_key
 
 DEFAULT_RUN_DIR: Final = Path("/run/nitro-card")
-
-MAX_SOCKET_PATH_BYTES: Final = 107
-"""Of a Unix socket: sockaddr_un.sun_path has 108 with the terminating zero."""
 
 MAX_POLL_S: Final = 1.0
 """To poll for longer, set `busy_poll`."""
@@ -66,21 +58,9 @@ class ControlPlaneFields(Strict):
     """The public key that its mappings are signed with: `nitro-vpc make-key` writes it to KEY.pub.pem. A file's name,
     or the PEM text itself; with a security chip the text, since the chip measures the settings and no other files."""
 
-    listen: str | None = None
+    listen: HostPort | None = None
     """ADDR:PORT at which mappings are accepted over TCP. Default: only at the control socket. A mapping proves by its
     signature where it comes from, so the connection needs no protection; it is not secret."""
-
-    @field_validator("listen")
-    @classmethod
-    def _check_listen(cls, value: str | None) -> str | None:
-        if value is not None:
-            _host_port(value)
-        return value
-
-    @property
-    def listen_address(self) -> tuple[str, int] | None:
-        """Host and port, or None."""
-        return None if self.listen is None else _host_port(self.listen)
 
 
 class ChipFields(Strict):
@@ -136,7 +116,7 @@ class CardConfig(Strict):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe records that are logged: the life of programs and resources, no packets."""
 
-    metrics: str | None = None
+    metrics: HostPort | None = None
     """ADDR:PORT at which Prometheus metrics are served over HTTP. Default: nowhere, since a card opens no port that
     nobody asked for."""
 
@@ -162,13 +142,6 @@ class CardConfig(Strict):
 
     _sha384: str = PrivateAttr(default="")
     _path: Path | None = PrivateAttr(default=None)
-
-    @field_validator("metrics")
-    @classmethod
-    def _check_metrics(cls, value: str | None) -> str | None:
-        if value is not None:
-            _host_port(value)
-        return value
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -197,7 +170,7 @@ class CardConfig(Strict):
         if self.require_attestation is not None and without_keys:
             raise ValueError(f"vfs: {without_keys[0]} has no keys, to which attestation is bound; set mode keys")
         longest = max(len(f"{name}.sock") for name in (*names, "control"))
-        if (length := len(str(self.run_dir).encode())) > (most := MAX_SOCKET_PATH_BYTES - longest - 1):
+        if (length := len(str(self.run_dir).encode())) > (most := MAX_PATH_BYTES - longest - 1):
             raise ValueError(
                 f"run_dir: {self.run_dir} has {length} bytes; sockets there have at most {most}: shorten it"
             )
@@ -233,11 +206,6 @@ class CardConfig(Strict):
         """The file of the card's private key, if no chip keeps it."""
         return self.key_file or directory() / "cards" / self.name / "card.key"
 
-    @property
-    def metrics_address(self) -> tuple[str, int] | None:
-        """Host and port of the metrics, or None."""
-        return None if self.metrics is None else _host_port(self.metrics)
-
     def key_directory(self, vf: VfConfig) -> Path:
         """Return where a VF's key and known hosts are by default: of the card's user, and of this VF alone."""
         return directory() / "cards" / self.name / vf.name
@@ -245,25 +213,16 @@ class CardConfig(Strict):
     def card_key(self) -> X25519PrivateKey:
         """Return the card's private key from its file; a missing default one is made. Raises ConfigError."""
         path = self.card_key_file
-        try:
+        with named("key_file: ", UsageError, error=ConfigError):
             return create(path) if self.key_file is None and not path.exists() else load_key(path)
-        except UsageError as error:
-            raise ConfigError(f"key_file: {error}") from error
 
     def security_of(self, vf: VfConfig) -> SecurityConfig:
         """Return the setting for a VF's endpoint; a missing default key is made. Raises ConfigError.
 
         Not for a VF in a VPC, whose security is the card's.
         """
-        try:
+        with named(f"{vf.name}: ", ConfigError):
             return vf.security.read(default_directory=self.key_directory(vf))
-        except ConfigError as error:
-            raise ConfigError(f"{vf.name}: {error}") from error
-
-
-def _host_port(text: str) -> tuple[str, int]:
-    host, port = parse_host_port(text, example_port=9100)
-    return str(ipaddress.ip_address(host)), port
 
 
 def load(path: Path) -> CardConfig:
@@ -274,9 +233,7 @@ def load(path: Path) -> CardConfig:
     except OSError as failure:
         raise ConfigError(f"{path}: cannot be read: {failure.strerror}; name the card's YAML file") from None
     context = {"base": path.parent, "sha384": hashlib.sha384(content).hexdigest(), "path": path.absolute()}
-    try:
+    with named(f"{path}: ", ConfigError):
         wanted = "holds no settings; give vfs: with a name and an address each"
         document = mapping_of(content, error=ConfigError, wanted=wanted)
         return validated(CardConfig, {"name": path.stem, **document}, error=ConfigError, context=context)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None

@@ -43,7 +43,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from netns.base.unix_sockets import BACKLOG, LineClient, listen, peer_credentials
-from nitro_emu.card.control_calls import MAX_WAIT_S, ControlCalls
+from nitro_emu.card.control_calls import ControlCalls
 from nitro_emu.card.control_gate import MAX_MAP_BYTES, MAX_REQUEST_BYTES, Caller, CallError, Gate
 from nitro_emu.closing import Closing
 from nitro_emu.errors import CardError, NitroError
@@ -55,8 +55,6 @@ from nitro_emu.trust.policy import Principal, is_allowed, principal_of
 
 if TYPE_CHECKING:
     from nitro_emu.card.card import Card
-
-__all__ = ["MAX_WAIT_S", "CardControlServer", "ControlClient", "ask"]
 
 MAX_CLIENTS: Final[Mapping[Principal, int]] = {
     Principal.ROOT: 32,

@@ -14,16 +14,17 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from devmem.errors import DevmemError
 from netns.base import event_loop
 from netns.base.addresses import host_port_text
 from netns.base.collector import tune_collector
 from netns.base.http_server import HttpServer
+from netns.base.tasks import first_ended
 from nitro_emu.card.config import CardConfig
 from nitro_emu.card.control import CardControlServer
 from nitro_emu.card.metrics import handler
@@ -116,7 +117,7 @@ async def _serve(
         directory = opened.enter_context(RunDirectory.claim(config.run_dir, names=sockets))
         card = make_card(config)
         opened.callback(card.close)
-        if not await _done_before(stop.first, card.start()):
+        if await first_ended(card.start(), stop.first.wait()):
             return _Outcome(0)
         audit = opened.enter_context(AuditLog(config.audit_path))
         for measure in card.confine():  # before threads start, which it would not bind
@@ -124,26 +125,16 @@ async def _serve(
         await _open_doors(card, ring=ring, audit=audit, opened=opened)
         tune_collector()
         _say_ready(config, as_json=as_json)
-        if not await _done_before(card.failed, _first(stop.first, card.updating)):
+        if await first_ended(stop.first.wait(), card.updating.wait(), card.failed.wait()) == 2:
             raise CardError(f"{config.name}: {card.failure}")
         is_update = card.updating.is_set() and not stop.first.is_set()
         sd_notify("RELOADING=1" if is_update else "STOPPING=1")
-        if not await _done_before(stop.second, _drain(card)):
+        if await first_ended(_drain(card), stop.second.wait()):
             return _Outcome(1)
         if not is_update or stop.first.is_set():  # a signal during the drain of an update ends the card
             return _Outcome(0)
         directory.keep()  # a confined process could not make it again
         return _Outcome(0, card.prepare_replacement())
-
-
-async def _first(*events: asyncio.Event) -> None:
-    """Wait for the first of these events."""
-    waiting = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in waiting:
-            each.cancel()
 
 
 async def _drain(card: Card) -> None:
@@ -158,30 +149,14 @@ async def _open_doors(card: Card, *, ring: LogRing, audit: AuditLog, opened: Asy
     control = CardControlServer(card, log=ring, audit=audit, vf_uids=vf_uids, alarms=card.alarms)
     opened.push_async_callback(control.close)
     await control.start()
-    if config.control_plane is not None and (address := config.control_plane.listen_address) is not None:
+    if config.control_plane is not None and (address := config.control_plane.listen) is not None:
         port = await control.serve_tcp(address)
         _log.info("mappings are accepted at %s port %d", address[0], port)
-    if (address := card.config.metrics_address) is not None:
+    if (address := card.config.metrics) is not None:
         routes = {"/metrics": handler(card.stats)}
         metrics = await HttpServer.listen(address, routes=routes, option="metrics:", error=CardError)
         opened.push_async_callback(metrics.close)
         _log.info("metrics at http://%s/metrics", host_port_text(*metrics.address))
-
-
-async def _done_before(event: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
-    """Run `work`; return whether it ended before the event. If not, it is cancelled. Raises what it raises."""
-    task = asyncio.ensure_future(work)
-    waiting = asyncio.ensure_future(event.wait())
-    try:
-        await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            await task
-            return True
-        return False
-    finally:
-        for each in (task, waiting):
-            each.cancel()
-        await asyncio.gather(task, waiting, return_exceptions=True)
 
 
 def _say_ready(config: CardConfig, *, as_json: bool) -> None:

@@ -108,7 +108,7 @@ class CardTrust(Closing):
                 opened.callback(secret.close)
                 chip = _connect(config.chip.directory)
                 opened.callback(chip.close)
-                key = await _boot(chip, config, secret=secret)
+                key = await boot(chip, config, secret=secret)
             elif control_plane is not None:
                 key = config.card_key()
             return cls(
@@ -251,14 +251,15 @@ def _path(config: CardConfig) -> Path:
     return config.path
 
 
-async def _boot(chip: ChipClient, config: CardConfig, *, secret: LockedSecret) -> X25519PrivateKey:
+async def boot(chip: ChipClient, config: CardConfig, *, secret: LockedSecret) -> X25519PrivateKey:
+    """Have the chip measure this software and the card's settings; return the card's private key. Raises TrustError."""
     if config.chip is None:
         raise CardError("chip: is not set")
     report = await chip.boot(
         image_root=software_root(), manifest=config.chip.manifest, configuration=_path(config), secret=secret.view
     )
     if report.configuration.hex() != config.sha384:
-        raise TrustError(f"{config.path}: has changed since this card read it; start it again")
+        raise TrustError(f"{config.path}: has changed since it was read; start this again")
     _log.info("the chip has measured this card: version %d, PCR0 %s", report.version, report.pcrs[0].hex()[:16])
     return X25519PrivateKey.from_private_bytes(secret.view)
 

@@ -25,6 +25,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+from netns.base.naming import named
 from nitro_emu.chip.messages import SECRET_BYTES, one_line
 from nitro_emu.chip.nsm import Nsm, module_id
 from nitro_emu.chip.pcrs import MAX_DESCRIPTION, PcrEvent, replay
@@ -272,10 +273,8 @@ def _read(files: CardFiles) -> _Measured:
 
 
 def _open(data: bytes, *, path: Path, contents: Contents) -> Manifest:
-    try:
+    with named(f"{path.name}: ", TrustError):
         return open_manifest_untrusted(data, key=contents.vendor)
-    except TrustError as error:
-        raise TrustError(f"{path.name}: {error}") from error
 
 
 def _compare(measured: _Measured, manifest: Manifest, *, files: CardFiles, contents: Contents, running: int) -> None:

@@ -37,7 +37,7 @@ from nitro_emu.chip.messages import (
 from nitro_emu.chip.pcrs import BOOT_PCRS, MAX_EVENTS, PcrEvent, event_untrusted
 from nitro_emu.closing import Closing
 from nitro_emu.errors import TrustError
-from nitro_emu.trust.manifest import PCR_CONFIGURATION, PCR_IMAGE
+from nitro_emu.trust.manifest import PCR_CONFIGURATION
 from nitro_emu.trust.measure import DIGEST_BYTES
 
 BOOT_TIMEOUT_S: Final = 60.0
@@ -73,17 +73,9 @@ class BootReport:
     """What was added to the registers, in order."""
 
     @property
-    def image(self) -> bytes:
-        """SHA-384 of the image, as `nitro_emu.trust.measure.image_sha384` returns it."""
-        return self._measured(PCR_IMAGE)
-
-    @property
     def configuration(self) -> bytes:
         """SHA-384 of the settings' file that was verified."""
-        return self._measured(PCR_CONFIGURATION)
-
-    def _measured(self, index: int) -> bytes:
-        return next((event.digest for event in self.events if event.index == index), b"")
+        return next((event.digest for event in self.events if event.index == PCR_CONFIGURATION), b"")
 
 
 class ChipClient(Closing):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nitro_emu.errors import TrustError
-from nitro_emu.trust.cose import dumps, loads_untrusted
+from nitro_emu.trust.cbor import dumps, loads_untrusted
 
 MAX_REQUEST_BYTES: Final = 0x1000
 MAX_RESPONSE_BYTES: Final = 0x3000

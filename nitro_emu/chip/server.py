@@ -1,4 +1,4 @@
-"""The chip's socket: SOCK_SEQPACKET, one thread, nothing that blocks on a client.
+"""The chip's socket: SOCK_SEQPACKET, on the event loop, nothing that blocks on a client.
 
 Rules.
 1. Only root, the chip's own user and the card's user are served: the kernel tells who has connected (SO_PEERCRED).
@@ -8,12 +8,12 @@ Rules.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import select
-import selectors
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -41,48 +41,31 @@ class ChipServer(Closing):
         self._path = path
         self._uids = {0, os.geteuid()} | ({card_uid} if card_uid is not None else set())
         self._listener = _listen(path, mode=0o600 if card_uid is None else 0o666)
-        self._selector = selectors.DefaultSelector()
-        self._stop_receiver, self._stop_sender = socket.socketpair()
-        self._stop_sender.settimeout(0)
-        self._is_stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._clients: set[_Connection] = set()
-        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        self._selector.register(self._stop_receiver, selectors.EVENT_READ, self._stopped)
 
-    def run(self) -> None:
-        """Serve until `stop` is called."""
-        while not self._is_stopping:
-            for key, _ in self._selector.select():
-                handle: Callable[[], None] = key.data
-                handle()
-
-    @property
-    def stop_fd(self) -> int:
-        """Whatever is written to this descriptor stops the server (`signal.set_wakeup_fd`)."""
-        return self._stop_sender.fileno()
-
-    def stop(self) -> None:
-        """Let `run` return; from another thread."""
-        with suppress(OSError):  # closed already
-            self._stop_sender.send(b"\0")
-
-    def _stopped(self) -> None:
-        self._is_stopping = True
+    async def run(self) -> None:
+        """Serve until this is cancelled."""
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._listener, self._accept, self._loop)
+        try:
+            await self._loop.create_future()
+        finally:
+            self.close()
 
     def close(self) -> None:
         """End all clients, and remove the socket. May be called again."""
         if self._listener.fileno() < 0:
             return
-        for client in [*self._clients]:
-            self._end(client)
+        if self._loop is not None:
+            self._loop.remove_reader(self._listener)
+            for client in [*self._clients]:
+                self._end(client, self._loop)
         self._listener.close()
         with suppress(OSError):
             self._path.unlink()
-        self._selector.close()
-        self._stop_receiver.close()
-        self._stop_sender.close()
 
-    def _accept(self) -> None:
+    def _accept(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             accepted, _ = self._listener.accept()
         except BlockingIOError:
@@ -99,12 +82,10 @@ class ChipServer(Closing):
         else:
             client = _Connection(accepted)
             self._clients.add(client)
-            self._selector.register(accepted, selectors.EVENT_READ, lambda: self._receive(client))
+            loop.add_reader(accepted, self._receive, client, loop)
 
-    def _receive(self, client: _Connection) -> None:
+    def _receive(self, client: _Connection, loop: asyncio.AbstractEventLoop) -> None:
         """Answer one request."""
-        if client not in self._clients:
-            return
         try:
             packet = client.connection.recv(MAX_REQUEST_BYTES + 1)
         except BlockingIOError:
@@ -112,7 +93,7 @@ class ChipServer(Closing):
         except OSError:  # it has gone
             packet = b""
         if not packet or not self._answer(packet, client=client):
-            self._end(client)
+            self._end(client, loop)
 
     def _answer(self, packet: bytes, *, client: _Connection) -> bool:
         """Send what answers a packet, and wipe what is secret of it; return whether the client has taken it."""
@@ -129,9 +110,9 @@ class ChipServer(Closing):
                     answer[:] = bytes(len(answer))
         return True
 
-    def _end(self, client: _Connection) -> None:
+    def _end(self, client: _Connection, loop: asyncio.AbstractEventLoop) -> None:
         self._clients.discard(client)
-        self._selector.unregister(client.connection)
+        loop.remove_reader(client.connection)
         client.connection.close()
         self._service.end(client)
 

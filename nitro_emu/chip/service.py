@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -109,7 +110,7 @@ class Service:
         if secret is None:
             return [encode(request.number, "Boot", {"reason": chip.reason})]
         self._card = client
-        events = [{"index": e.index, "digest": e.digest, "description": e.description} for e in chip.events]
+        events = [asdict(event) for event in chip.events]
         fields = {"reason": None, "version": chip.version, "pcrs": chip.pcrs, "events": events}
         return [encode(request.number, "Boot", fields), secret]
 

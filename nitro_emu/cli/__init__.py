@@ -15,13 +15,13 @@ from nitro_emu.command import STATUSES
 
 COMMANDS: Final = {
     "attest": "nitro_emu.cli.attest:attest",
-    "audit": "nitro_emu.cli.audit:audit",
+    "audit": "nitro_emu.cli.attest:audit",
     "env": "nitro_emu.cli.env:env",
     "logs": "nitro_emu.cli.ask:logs",
     "metrics": "nitro_emu.cli.ask:metrics",
     "run": "nitro_emu.cli.run:run_command",
     "status": "nitro_emu.cli.ask:status",
-    "update": "nitro_emu.cli.update:update",
+    "update": "nitro_emu.cli.ask:update",
 }
 """Module and object of each command."""
 

@@ -1,4 +1,4 @@
-"""`nitro-card status`, `metrics` and `logs`: what a running card says about itself."""
+"""`nitro-card status`, `metrics`, `logs` and `update`: what a running card is asked for."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from netns.base.metrics import check_forms, metrics_options
 from netns.base.options import json_lines_option, json_option
 from netns.base.output import print_json
 from netns.base.printable import printable
-from netns.base.tables import print_table, table
-from nitro_emu.card.control import MAX_WAIT_S, ControlClient, ask
+from netns.base.tables import print_fields, print_result, print_table, table, table_of
+from nitro_emu.card.control import ControlClient, ask
+from nitro_emu.card.control_calls import MAX_WAIT_S
 from nitro_emu.cli.options import run_dir_option
-from nitro_emu.cli.tables import print_fields, table_of
 from nitro_emu.errors import CardError
 from nitro_emu.log_ring import LogRecord, text_of
 
@@ -113,3 +113,16 @@ def _show_logs(run_dir: Path, *, follow: bool, as_json: bool) -> None:
             if not follow:
                 return
             wait_s = MAX_WAIT_S
+
+
+@click.command()
+@run_dir_option
+@json_option
+@click.argument("manifest", type=click.Path(path_type=Path))
+def update(*, run_dir: Path, as_json: bool, manifest: Path) -> None:
+    """Let the card check the software that MANIFEST describes, and go on with it.
+
+    The security chip checks the vendor's signature and measures the files itself. An older version is refused.
+    """
+    found = ask(run_dir, "update", manifest=str(manifest.absolute()))
+    print_result(found, as_json=as_json)

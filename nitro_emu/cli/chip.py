@@ -9,10 +9,9 @@ import asyncio
 import base64
 import logging
 import os
-import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,23 +22,21 @@ from netns.base.options import json_lines_option, json_option
 from netns.base.output import print_json
 from netns.base.printable import printable
 from netns.base.program import Program, version_option
-from netns.base.tables import count, print_table, table
+from netns.base.tables import count, print_fields, print_result, print_table, table
 from nitro_emu.chip.chip import BootState, Chip, utc_now
 from nitro_emu.chip.client import ChipClient
 from nitro_emu.chip.messages import CHIP_SOCKET
 from nitro_emu.chip.pcrs import PcrEvent, event_untrusted, replay
 from nitro_emu.chip.server import ChipServer, locked
 from nitro_emu.chip.store import ChipStore
-from nitro_emu.cli.tables import print_fields, print_result
 from nitro_emu.command import STATUSES
-from nitro_emu.daemon_process import logging_to_stderr, say_ready
+from nitro_emu.daemon_process import logging_to_stderr, say_ready, until_stopped
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.confinement import confine, forbid_dumps
 from nitro_emu.trust.key_files import make_key_files, read_private_key, read_public_key
 from nitro_emu.trust.manifest import MAX_VERSION, make_manifest, sign_manifest
 from nitro_emu.trust.measure import software_root
 from nitro_emu.trust.pki import certificate_pem
-from srd.sd_notify import sd_notify
 
 _log: Final = logging.getLogger(__name__)
 _path: Final = click.Path(path_type=Path)
@@ -159,27 +156,19 @@ def run(*, directory: Path, socket_file: Path | None, card_uid: int | None, is_c
     with logging_to_stderr(as_json=as_json), locked(directory):
         forbid_dumps()
         chip = Chip(ChipStore(directory))
-        with ChipServer(chip, path=path, card_uid=card_uid) as server, _stopped_by_signals(server):
-            if is_confined:
-                for measure in confine(landlock_write=sorted({directory, path.parent})):
-                    _log.info("confined: %s", measure)
-            chip.start()
-            _say_ready(chip, directory=directory, path=path, as_json=as_json)
-            server.run()
-            sd_notify("STOPPING=1")
+        with ChipServer(chip, path=path, card_uid=card_uid) as server:
+            writable = sorted({directory, path.parent}) if is_confined else []
+            ready = partial(_say_ready, chip, directory=directory, path=path, as_json=as_json)
+            asyncio.run(until_stopped(_serve(chip, server, writable=writable, ready=ready)))
 
 
-@contextmanager
-def _stopped_by_signals(server: ChipServer) -> Iterator[None]:
-    """Let SIGTERM and SIGINT stop the server, also while it waits: the kernel's handler writes to its descriptor."""
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
-    wakeup = signal.set_wakeup_fd(server.stop_fd, warn_on_full_buffer=False)
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(wakeup)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+async def _serve(chip: Chip, server: ChipServer, *, writable: Sequence[Path], ready: Callable[[], None]) -> None:
+    """Serve; if there are any directories, nothing but these can be written to from now on."""
+    for measure in confine(landlock_write=writable) if writable else ():
+        _log.info("confined: %s", measure)
+    chip.start()
+    ready()
+    await server.run()
 
 
 def _say_ready(chip: Chip, *, directory: Path, path: Path, as_json: bool) -> None:

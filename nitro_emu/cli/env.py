@@ -13,6 +13,7 @@ from typing import Final
 
 import click
 
+from netns.base.program import inner_command
 from nitro_emu.cli.options import RUN_DIR_VARIABLE, run_dir_option
 from nitro_emu.errors import CardError
 from nitro_emu.run_directory import remedy
@@ -42,9 +43,7 @@ def env(*, run_dir: Path, print_path: bool, shadow: bool, command: tuple[str, ..
     if print_path:
         click.echo(PYVERBS_DIRECTORY)
         return
-    arguments = command[1:] if command[:1] == ("--",) else command
-    if not arguments:
-        raise click.UsageError("no command; for example: nitro-card env -- python my_program.py")
+    arguments = inner_command(command, example="nitro-card env -- python my_program.py")
     if (program := shutil.which(arguments[0])) is None:
         raise CardError(f"{arguments[0]}: no such command")
     if not shadow and (real := _real_pyverbs(program)):

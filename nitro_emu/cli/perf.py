@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from netns.base.addresses import host_port_text
-from netns.base.options import HostPort, Size, json_option
+from netns.base.options import HostPort, Size, json_option, with_options
 from netns.base.output import print_json
 from netns.base.program import ProgramCommand, version_option
 from netns.base.tables import count
@@ -43,7 +43,7 @@ def _options(default: Verb) -> Callable[[Command], Command]:
     """Add the options, and the argument TARGET, HOST[:PORT]."""
     number, sizes = click.IntRange, Size(least=1, most=MAX_BYTES)
     size_help = "Bytes, as 4096 or 64K; by default 64 for latency, 64 KiB for bandwidth, of SENDs 1 KiB."
-    options: list[Callable[[Command], Command]] = [
+    return with_options(
         click.argument("target", type=HostPort(default_port=0, example_port=DEFAULT_PORT), required=False),
         click.option("-p", "--port", type=number(0, 65535), default=DEFAULT_PORT, show_default=True, help="TCP port."),
         click.option("-B", "--bind", metavar="HOST", help="The server's local address.  [default: all]"),
@@ -61,14 +61,7 @@ def _options(default: Verb) -> Callable[[Command], Command]:
         click.option("--events", is_flag=True, help="Sleep until a completion comes, instead of polling."),
         click.option("--verify", is_flag=True, help="Compare every payload; takes time of its own."),
         json_option,
-    ]
-
-    def add(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
+    )
 
 
 def _verb_option(verb: Verb, *, default: Verb) -> Callable[[Command], Command]:

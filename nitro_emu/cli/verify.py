@@ -21,7 +21,8 @@ from cryptography import x509
 from netns.base.options import json_option
 from netns.base.output import print_json
 from netns.base.program import ProgramCommand, version_option
-from nitro_emu.cli.tables import print_fields
+from netns.base.tables import print_fields
+from nitro_emu.cli.options import HexBytes
 from nitro_emu.command import STATUSES
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.chain import time_text
@@ -44,9 +45,9 @@ _CBOR_STARTS: Final = (b"\x84", b"\xd2")
     "--root", required=True, metavar="PEM", help="File of the trusted root's certificate, or aws for AWS's own."
 )
 @click.option("--pcr", "pcrs", multiple=True, metavar="N=HEX", help="What a PCR must be; may be given for several.")
-@click.option("--nonce", metavar="HEX", help="What the nonce must be.")
+@click.option("--nonce", type=HexBytes(most=MAX_FILE_BYTES), help="What the nonce must be.")
 @click.option("--public-key", metavar="FILE", help="File whose bytes the public key must be.")
-@click.option("--user-data", metavar="HEX|@FILE", help="What the user data must be.")
+@click.option("--user-data", type=HexBytes(most=MAX_FILE_BYTES, or_file=True), help="What the user data must be.")
 @click.option("--valid-at", "at", metavar="TIME", help="When it must hold, as 2024-05-07T18:00:00Z; by default now.")
 @click.option("--allow-debug", is_flag=True, help="Accept an enclave in debug mode (PCR0 to PCR2 zero).")
 @json_option
@@ -56,9 +57,9 @@ def cli(
     document: str,
     root: str,
     pcrs: tuple[str, ...],
-    nonce: str | None,
+    nonce: bytes | None,
     public_key: str | None,
-    user_data: str | None,
+    user_data: bytes | None,
     at: str | None,
     allow_debug: bool,
     as_json: bool,
@@ -75,9 +76,9 @@ def cli(
     expected = Expectation(
         at=moment,
         pcrs=_pcrs(pcrs),
-        nonce=None if nonce is None else _hex(nonce, option="--nonce"),
+        nonce=nonce,
         public_key=None if public_key is None else _read(public_key, what="--public-key"),
-        user_data=None if user_data is None else _user_data(user_data),
+        user_data=user_data,
         allow_debug=allow_debug,
         root=_root(root, signed=signed, name=document),
     )
@@ -142,23 +143,16 @@ def _pcrs(texts: tuple[str, ...]) -> Mapping[int, bytes]:
         match = re.fullmatch(r"(\d{1,2})=(.*)", text, re.ASCII)
         if match is None or int(match[1]) >= MAX_PCRS:
             raise click.UsageError(f"--pcr {text}: must be N=HEX, with N from 0 to {MAX_PCRS - 1}")
-        index, value = int(match[1]), _hex(match[2], option=f"--pcr {match[1]}")
+        index = int(match[1])
+        try:
+            value = bytes.fromhex(match[2])
+        except ValueError:
+            raise click.UsageError(f"--pcr {index}: {match[2][:40]!r} is not hexadecimal") from None
         if len(value) not in PCR_BYTES:
             raise click.UsageError(f"--pcr {index}: has {len(value)} bytes; a PCR has 48 (or 32, or 64)")
         if found.setdefault(index, value) != value:
             raise click.UsageError(f"--pcr {index}: is given twice, with two values; give one")
     return found
-
-
-def _hex(text: str, *, option: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise click.UsageError(f"{option}: {text[:40]!r} is not hexadecimal") from None
-
-
-def _user_data(text: str) -> bytes:
-    return _read(text[1:], what="--user-data") if text.startswith("@") else _hex(text, option="--user-data")
 
 
 def _time(text: str) -> datetime:

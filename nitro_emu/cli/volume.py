@@ -15,11 +15,11 @@ from nitro_emu.command import STATUSES
 
 COMMANDS: Final = {
     "attach": "nitro_emu.cli.volume_attach:attach",
-    "create": "nitro_emu.cli.volume_create:create",
+    "create": "nitro_emu.cli.volume_replicas:create",
     "detach": "nitro_emu.cli.volume_ask:detach",
     "ls": "nitro_emu.cli.volume_ask:list_command",
-    "replace": "nitro_emu.cli.volume_repair:replace_command",
-    "scrub": "nitro_emu.cli.volume_repair:scrub",
+    "replace": "nitro_emu.cli.volume_replicas:replace_command",
+    "scrub": "nitro_emu.cli.volume_replicas:scrub",
     "serve": "nitro_emu.cli.volume_serve:serve_command",
     "status": "nitro_emu.cli.volume_ask:status",
 }

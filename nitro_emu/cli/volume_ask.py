@@ -11,8 +11,7 @@ import click
 from netns.base.addresses import host_port_text
 from netns.base.options import json_option
 from netns.base.output import print_json
-from netns.base.tables import print_table, table
-from nitro_emu.cli.tables import cell, print_fields
+from netns.base.tables import cell, print_fields, print_table, table
 from nitro_emu.cli.volume_options import catalog_option, name_argument, run_dir_option
 from nitro_emu.ebs.attachment import ask, attached
 from nitro_emu.ebs.catalog import Catalog

@@ -9,10 +9,10 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from nitro_emu.card.config import load
+from nitro_emu.card.trust import boot
 from nitro_emu.chip.client import ChipClient
 from nitro_emu.chip.messages import SECRET_BYTES
 from nitro_emu.chip.store import ChipStore
-from nitro_emu.errors import TrustError
 from nitro_emu.trust.loaded import LoadGuard, without_bytecode
 from nitro_emu.trust.locked import LockedSecret
 from nitro_emu.trust.measure import software_root
@@ -44,12 +44,4 @@ async def private_key(card: Path) -> X25519PrivateKey:
         return config.card_key()
     LoadGuard(software_root(), on_refused=_log.warning)
     with LockedSecret(SECRET_BYTES) as secret, ChipClient.connect(config.chip.directory) as chip:
-        report = await chip.boot(
-            image_root=software_root(),
-            manifest=config.chip.manifest,
-            configuration=card,
-            secret=secret.view,
-        )
-        if report.configuration.hex() != config.sha384:
-            raise TrustError(f"{card}: has changed since it was read; attach the volume again")
-        return X25519PrivateKey.from_private_bytes(secret.view)
+        return await boot(chip, config, secret=secret)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +11,11 @@ from netns.base.addresses import host_port_text, reached_at
 from netns.base.collector import tune_collector
 from netns.base.event_loop import run
 from netns.base.options import json_lines_option
-from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit, say_ready
+from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit, say_ready, until_stopped
 from nitro_emu.ebs.remote import DEFAULT_PORT
 from nitro_emu.ebs.server.service import ServerConfig, serve
 from srd.cli.options import bind_option, port_option
 from srd.cli.security import SecurityOptions, authorized_keys_option, security_options
-from srd.sd_notify import sd_notify
 
 
 @click.command("serve")
@@ -47,17 +43,10 @@ def serve_command(
 
 
 async def _serve(config: ServerConfig, *, as_json: bool) -> None:
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - this runs in one
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-
     def on_ready(address: tuple[str, int]) -> None:
         tune_collector()
         text = host_port_text(reached_at(address[0]), address[1])
         line = f"nitro-volume: {config.directory} is served at {text}"
         say_ready(line, as_json=as_json, directory=str(config.directory), address=text)
 
-    with suppress(asyncio.CancelledError):
-        await serve(config, on_ready=on_ready)
-    sd_notify("STOPPING=1")
+    await until_stopped(serve(config, on_ready=on_ready))

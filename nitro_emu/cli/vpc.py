@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,10 +18,9 @@ from netns.base.output import emit, print_json
 from netns.base.printable import printable
 from netns.base.program import Program, version_option
 from netns.base.standard_streams import is_output_error
-from netns.base.tables import print_table, table
-from nitro_emu.cli.tables import print_fields, print_result
+from netns.base.tables import print_fields, print_result, print_table, table
 from nitro_emu.command import STATUSES
-from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit, say_ready
+from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit, say_ready, until_stopped
 from nitro_emu.errors import TrustError, VpcError
 from nitro_emu.examples import file_named
 from nitro_emu.trust.key_files import make_key_files, read_private_key
@@ -30,7 +28,6 @@ from nitro_emu.vpc.model import VpcMap, load
 from nitro_emu.vpc.push import PushState
 from nitro_emu.vpc.rules import Mapping, VpcInterface
 from nitro_emu.vpc.server import PUSHES_PER_LIFETIME, ControlPlane, PushReport, Signer, push_once
-from srd.sd_notify import sd_notify
 
 MAX_PAIRS: Final = 10_000
 """Rows that `check` prints; of a larger map, those of one interface."""
@@ -198,16 +195,13 @@ def serve(*, file: Path, key_file: Path, as_json: bool) -> int:
 
 async def _serve(file: Path, *, signer: Signer, as_json: bool) -> None:
     plane = ControlPlane(file, signer=signer, report=lambda report: _print_report(report, as_json=as_json))
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - this runs in one
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
-    loop.add_signal_handler(signal.SIGHUP, plane.reload)
-    _say_ready(plane.map, file=file, as_json=as_json)
-    with suppress(asyncio.CancelledError):
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, plane.reload)
+
+    async def served() -> None:
+        _say_ready(plane.map, file=file, as_json=as_json)
         await plane.run()
-    sd_notify("STOPPING=1")
+
+    await until_stopped(served())
 
 
 def _say_ready(vpc_map: VpcMap, *, file: Path, as_json: bool) -> None:

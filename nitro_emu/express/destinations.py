@@ -13,7 +13,7 @@ PACKETS_KEY: Final = 1
 
 
 class ExpressDestinations:
-    """The `Destinations` and the `Memory` of the engine: there is no registered memory."""
+    """The `Destinations` of the engine, which has no registered memory."""
 
     def __init__(self, sources: IncomingPeers) -> None:
         self._sources = sources
@@ -38,18 +38,3 @@ class ExpressDestinations:
         """Return the flow of the answer to a read, of which there are none."""
         del key
         return 0
-
-    def local_writable(self, key: int, *, offset: int, length: int) -> int | None:
-        """Allow nothing."""
-        del key, offset, length
-        return None
-
-    def remote_readable(self, key: int, *, peer: int, offset: int, length: int) -> int | None:
-        """Allow nothing."""
-        del key, peer, offset, length
-        return None
-
-    def remote_writable(self, key: int, *, peer: int, offset: int, length: int) -> int | None:
-        """Allow nothing."""
-        del key, peer, offset, length
-        return None

@@ -22,6 +22,7 @@ from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any, Final
 
+from devmem.registry import Registry
 from nitro_emu.errors import CardError
 from nitro_emu.express.config import ExpressConfig
 from nitro_emu.express.destinations import PACKETS_KEY, ExpressDestinations
@@ -99,9 +100,11 @@ class ExpressFunction:
             self._tun = open_interface(self._fields, name=self.config.name, address=self.config.private_address)
         else:
             self._tun = adopt_interface(kept.fds, index=kept.index, name=self.config.name)
-        nothing = ExpressDestinations(self.sources)
         self.endpoint.open(
-            max_message_bytes=MERGED_BYTES, memory=nothing, destinations=nothing, on_event=self._on_event
+            max_message_bytes=MERGED_BYTES,
+            memory=Registry(),  # of which nothing is registered
+            destinations=ExpressDestinations(self.sources),
+            on_event=self._on_event,
         )
         self._gateway = Gateway(self._tun, config=TunnelConfig(), routing=self, on_failure=self._on_interface_failed)
         if kept is not None:

@@ -13,15 +13,16 @@ closed, which deletes them; they are made anew if that is possible.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from nitro_emu.errors import CardError
 from nitro_emu.peers.vf_config import VfConfig
-from nitro_emu.vpc.flows import Begin, SavedFlow
+from nitro_emu.vpc.flows import SavedFlow
 
 HANDOVER_FD: Final = "NITRO_HANDOVER_FD"
 """Environment variable with the descriptor of the memfd, while an update replaces the process."""
@@ -39,12 +40,16 @@ class KeptInterface:
     flows: tuple[SavedFlow, ...]
 
 
+_LEFT: Final = TypeAdapter(dict[str, KeptInterface], config=ConfigDict(ser_json_bytes="hex", val_json_bytes="hex"))
+"""By the name of the virtual function."""
+
+
 def leave_interfaces(interfaces: Mapping[str, KeptInterface]) -> None:
     """Leave interfaces, by the name of the virtual function, to the program that is executed next."""
     if interfaces:
         descriptor = os.memfd_create("nitro-handover", 0)  # stays open over execve
         with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(json.dumps({name: _fields(each) for name, each in interfaces.items()}).encode())
+            file.write(_LEFT.dump_json({**interfaces}))
         os.environ[HANDOVER_FD] = str(descriptor)
 
 
@@ -56,10 +61,11 @@ def take_interfaces(vfs: Iterable[VfConfig]) -> dict[str, KeptInterface]:
     try:
         with open(int(descriptor), "rb") as file:  # noqa: PTH123 - a descriptor
             file.seek(0)
-            left = {name: _interface(fields) for name, fields in json.load(file).items()}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            left = _LEFT.validate_json(file.read())
+    except (OSError, ValueError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
         raise CardError(
-            f"what the program before this update has left is not understood: {error}; start again"
+            f"what the program before this update has left is not understood: {reason}; start again"
         ) from error
     wanted = {vf.name: vf.kept_settings for vf in vfs}
     kept = {name: each for name, each in left.items() if each.settings == wanted.get(name)}
@@ -67,27 +73,3 @@ def take_interfaces(vfs: Iterable[VfConfig]) -> dict[str, KeptInterface]:
         for fd in left[name].fds:
             os.close(fd)
     return kept
-
-
-def _fields(kept: KeptInterface) -> dict[str, Any]:
-    return {
-        "settings": kept.settings,
-        "fds": kept.fds,
-        "index": kept.index,
-        "flows": [
-            (key.hex(), begin.is_outbound, begin.peer.hex(), begin.protocol, begin.port, *rest)
-            for key, begin, *rest in kept.flows
-        ],
-    }
-
-
-def _interface(fields: Mapping[str, Any]) -> KeptInterface:
-    return KeptInterface(
-        settings=fields["settings"],
-        fds=tuple(map(int, fields["fds"])),
-        index=int(fields["index"]),
-        flows=tuple(
-            SavedFlow(bytes.fromhex(key), Begin(is_outbound, bytes.fromhex(peer), protocol, port), *rest)
-            for key, is_outbound, peer, protocol, port, *rest in fields["flows"]
-        ),
-    )

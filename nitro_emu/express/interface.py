@@ -15,6 +15,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final
 
+from netns.base.naming import named
 from nitro_emu.errors import CardError
 from nitro_emu.express.config import InterfaceFields
 from srd.tunnel.errors import TunnelError
@@ -34,10 +35,8 @@ def open_interface(fields: InterfaceFields, *, name: str, address: str) -> Tun:
 
 def adopt_interface(fds: tuple[int, ...], *, index: int, name: str) -> Tun:
     """Go on with the interface of the program before. Raises CardError."""
-    try:
+    with named(f"{name}: ", TunnelError, error=CardError):
         return Tun.adopt(fds, index=index)
-    except TunnelError as error:
-        raise CardError(f"{name}: {error}") from error
 
 
 def _open(fields: InterfaceFields, name: str, address: str) -> Tun:
@@ -46,19 +45,16 @@ def _open(fields: InterfaceFields, name: str, address: str) -> Tun:
     if fields.netns is not None:
         _enter(fields.netns)
     prefix = ipaddress.ip_network(fields.subnet).prefixlen
-    try:
-        with ExitStack() as opened:
-            tun = opened.enter_context(Tun.open(fields.name or name))
-            with closing(TunnelInterface(tun.index)) as interface:
-                interface.configure(
-                    mtu_bytes=fields.mtu,
-                    addresses=[ipaddress.ip_interface(f"{address}/{prefix}")],
-                    routes=[TunnelRoute(ipaddress.ip_network(each)) for each in fields.routes],
-                )
-            opened.pop_all()
-            return tun
-    except TunnelError as error:
-        raise CardError(f"{name}: {error}") from error
+    with named(f"{name}: ", TunnelError, error=CardError), ExitStack() as opened:
+        tun = opened.enter_context(Tun.open(fields.name or name))
+        with closing(TunnelInterface(tun.index)) as interface:
+            interface.configure(
+                mtu_bytes=fields.mtu,
+                addresses=[ipaddress.ip_interface(f"{address}/{prefix}")],
+                routes=[TunnelRoute(ipaddress.ip_network(each)) for each in fields.routes],
+            )
+        opened.pop_all()
+        return tun
 
 
 def _enter(netns: str | int) -> None:

@@ -3,11 +3,11 @@
     with AuditLog(Path("/var/log/nitro-card/card-a.audit")) as log:      # continues an existing file, after checking it
         log.append(principal="root", uid=0, pid=17, call="update", arguments=b'{"manifest": "m"}', outcome="ok")
         log.head                                                         # remember this elsewhere
-    verify_log_untrusted(path, head=remembered)                          # the number of records, or TrustError
+    examine_log_untrusted(path, head=remembered).records                 # or TrustError
 
 Form. A record is a line of JSON; its last member is `chain`, SHA-384 over the chain of the record before and over the
 record itself without `chain`, byte for byte. So each flipped bit, and each record that is removed, exchanged or
-inserted, breaks the chain at a record that `verify_log_untrusted` names. Records that are missing at the end break
+inserted, breaks the chain at a record that `examine_log_untrusted` names. Records that are missing at the end break
 nothing: those show when the head that was remembered elsewhere is not found. Whoever may write to the file can also
 make a whole new chain, which shows the same way; so give the head to somebody else, such as the control plane.
 
@@ -43,6 +43,7 @@ from typing import IO, Any, Final
 
 from nitro_emu.closing import Closing
 from nitro_emu.errors import TrustError
+from nitro_emu.trust.key_files import check_private
 
 FIRST_CHAIN: Final = "0" * 96
 """What stands for the chain of the record before the first, and is the head of an empty log."""
@@ -259,11 +260,6 @@ class AuditLog(Closing):
 _REMEDY: Final = "make room on the disk: the card refuses calls that it cannot record"
 
 
-def verify_log_untrusted(path: Path, *, head: str | None = None) -> int:
-    """Return the number of records in a log. Raises TrustError with the first bad one; see `examine_log_untrusted`."""
-    return examine_log_untrusted(path, head=head).records
-
-
 def examine_log_untrusted(path: Path, *, head: str | None = None) -> LogSummary:
     """Check a log. Raises TrustError that names the first bad record, or says that `head` is missing.
 
@@ -393,9 +389,4 @@ def _check(file: int, path: Path) -> None:
     status = os.fstat(file)
     if not stat.S_ISREG(status.st_mode):
         raise TrustError(f"{path}: the audit log is no regular file; name another file")
-    if status.st_uid not in (0, os.geteuid()):
-        raise TrustError(f"{path}: the audit log belongs to another user (uid {status.st_uid}); name another file")
-    if status.st_mode & 0o077:
-        raise TrustError(
-            f"{path}: others may open the audit log (mode {status.st_mode & 0o777:o}); run: chmod 600 {path}"
-        )
+    check_private(path, status)

@@ -25,17 +25,6 @@ from cryptography.hazmat.primitives.hashes import SHA384
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.cbor import MAX_BYTES, dumps, loads_untrusted
 
-__all__ = [
-    "MAX_BYTES",
-    "Sign1",
-    "check_signature",
-    "dumps",
-    "loads_untrusted",
-    "parse_untrusted",
-    "sign1",
-    "verify1_untrusted",
-]
-
 TAG: Final = b"\xd2"
 """The tag 18, which marks a COSE_Sign1 message, as one byte."""
 

@@ -17,7 +17,8 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from nitro_emu.errors import TrustError
-from nitro_emu.trust.cose import dumps, loads_untrusted, sign1
+from nitro_emu.trust.cbor import dumps, loads_untrusted
+from nitro_emu.trust.cose import sign1
 
 DIGEST: Final = "SHA384"
 """The only digest that documents name."""

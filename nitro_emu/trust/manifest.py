@@ -16,8 +16,10 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from netns.base.names import NAME_RULE, is_name
+from netns.base.naming import named
 from nitro_emu.errors import TrustError
-from nitro_emu.trust.cose import dumps, loads_untrusted, parse_untrusted, sign1, verify1_untrusted
+from nitro_emu.trust.cbor import dumps, loads_untrusted
+from nitro_emu.trust.cose import parse_untrusted, sign1, verify1_untrusted
 from nitro_emu.trust.measure import (
     DIGEST_BYTES,
     MAX_CONFIGURATION_BYTES,
@@ -167,10 +169,8 @@ def open_manifest_untrusted(data: bytes, *, key: EllipticCurvePublicKey) -> Mani
         payload = verify1_untrusted(data, key=key, max_bytes=MAX_MANIFEST_BYTES)
     except TrustError as error:
         raise _refusal_untrusted(data, key=key, reason=error) from error
-    try:
+    with named("the manifest is signed, but ", TrustError):
         return _manifest_untrusted(_fields_untrusted(payload))
-    except TrustError as error:
-        raise TrustError(f"the manifest is signed, but {error}") from error
 
 
 def _refusal_untrusted(data: bytes, *, key: EllipticCurvePublicKey, reason: TrustError) -> TrustError:

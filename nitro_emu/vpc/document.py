@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 from pydantic import Field
 
+from netns.base.naming import named
 from netns.base.yaml_file import Strict, validated
 from nitro_emu.errors import TrustError, VpcError
 from nitro_emu.trust.cose import sign1, verify1_untrusted
@@ -102,10 +103,8 @@ def open_map_untrusted(
     `before`: the document that the card has; its map itself is returned if this one has the same.
     Raises VpcError with the reason: StaleMapError or UntimelyMapError if that is in the header, before the map is read.
     """
-    try:
+    with named("map: ", TrustError, error=VpcError):
         content = verify1_untrusted(data, key=key, max_bytes=MAX_DOCUMENT_BYTES)
-    except TrustError as error:
-        raise VpcError(f"map: {error}") from None
     first, _, rest = content.partition(b"\n")
     header = _header_untrusted(first)
     if newer_than is not None and header.version <= newer_than:
@@ -118,10 +117,8 @@ def _header_untrusted(line: bytes) -> _Header:
     if len(line) > MAX_HEADER_BYTES:
         raise VpcError(f"map: the header has {len(line)} bytes; at most {MAX_HEADER_BYTES} are read")
     fields = _json_untrusted(line, name="the header")
-    try:
+    with named("map: header: ", VpcError):
         return validated(_Header, fields, error=VpcError)
-    except VpcError as error:
-        raise VpcError(f"map: header: {error}") from None
 
 
 def _document_untrusted(content: bytes, *, header: _Header, before: MapDocument | None) -> MapDocument:
@@ -129,10 +126,8 @@ def _document_untrusted(content: bytes, *, header: _Header, before: MapDocument 
         vpc_map = before.map
     else:
         found = _json_untrusted(content, name="the second line")
-        try:
+        with named("map: ", VpcError):
             vpc_map = checked_untrusted(found)
-        except VpcError as error:
-            raise VpcError(f"map: {error}") from None
     if vpc_map.lifetime_s != header.lifetime_s:
         raise VpcError(f"map: lifetime_s: {vpc_map.lifetime_s:g} is not the header's {header.lifetime_s:g}")
     return MapDocument(

@@ -11,14 +11,12 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BeforeValidator
 
 from netns.base.names import NAME, NAME_RULE, is_name
+from netns.base.unix_sockets import MAX_PATH_BYTES
 from nitro_emu.errors import AbiError
 from nitro_emu.gid import IPV6_PORT, gid_of
 
 KEY_BYTES: Final = 32
 """Of a card's public key (X25519)."""
-
-MAX_SOCKET_PATH_BYTES: Final = 107
-"""Of a Unix socket: sockaddr_un.sun_path has 108 with the terminating zero."""
 
 MAX_LABEL: Final = 63
 """Characters between two dots of a host's name (RFC 1035)."""
@@ -75,8 +73,8 @@ def _public_key(value: str) -> str:
 
 def _push(value: str) -> str:
     if value.startswith("/") and "\0" not in value:
-        if (length := len(value.encode())) > MAX_SOCKET_PATH_BYTES:
-            raise ValueError(f"{value!r} has {length} bytes; a socket's path has at most {MAX_SOCKET_PATH_BYTES}")
+        if (length := len(value.encode())) > MAX_PATH_BYTES:
+            raise ValueError(f"{value!r} has {length} bytes; a socket's path has at most {MAX_PATH_BYTES}")
         return value
     match = _HOST_PORT.fullmatch(value)
     if match is None or not 0 < int(match[2]) <= 65535:

@@ -29,6 +29,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from netns.base.naming import named
 from netns.base.yaml_file import MAX_FILE_BYTES, Strict, mapping_of, validated
 from nitro_emu.errors import AbiError, VpcError
 from nitro_emu.gid import IPV6_PORT, gid_of
@@ -221,10 +222,8 @@ def _check_interfaces(found: VpcMap, vpc: VpcFields, *, key: str) -> None:
         _check_groups(interface, vpc.groups, key=here)
         if interface.card not in found.cards:
             raise ValueError(f"{here}.card: {interface.card}: {_no_such('card', found.cards)}")
-        try:
+        with named(f"{here}.", AbiError, error=ValueError):
             gid_of(found.cards[interface.card].address, port=interface.port)
-        except AbiError as error:
-            raise ValueError(f"{here}.{error}") from None
 
 
 def _check_groups(interface: VpcInterfaceFields, groups: Mapping[str, GroupFields], *, key: str) -> None:
@@ -334,11 +333,9 @@ def read(path: Path) -> bytes:
 
 def parse(content: bytes, *, name: str) -> VpcMap:
     """Return the map in a YAML file's content. Raises VpcError. `name`: the file's, for messages."""
-    try:
+    with named(f"{name}: ", VpcError):
         document = mapping_of(content, error=VpcError, wanted="holds no map; give cards: and vpcs:")
         return checked_untrusted(document)
-    except VpcError as error:
-        raise VpcError(f"{name}: {error}") from None
 
 
 def checked_untrusted(document: Mapping[Any, Any]) -> VpcMap:

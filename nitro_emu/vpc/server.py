@@ -25,6 +25,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
+from netns.base.tasks import first_ended
 from nitro_emu.errors import VpcError
 from nitro_emu.vpc.document import sign_map
 from nitro_emu.vpc.model import VpcMap, parse, read
@@ -167,22 +168,11 @@ class _Pusher:
         retry_s = RETRY_S
         if outcome.state is PushState.REFUSED:
             retry_s = retry_after_s(self._refused[1])
-        elif outcome.state is PushState.ACCEPTED and not await self._is_lost():
+        elif outcome.state is PushState.ACCEPTED and await first_ended(self._due.wait(), self._link.lost()) == 0:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(retry_s):
                 await self._due.wait()
-
-    async def _is_lost(self) -> bool:
-        """Wait until a push is due; return whether the connection has ended before."""
-        due, lost = asyncio.ensure_future(self._due.wait()), asyncio.ensure_future(self._link.lost())
-        try:
-            await asyncio.wait((due, lost), return_when=asyncio.FIRST_COMPLETED)
-            return not due.done()
-        finally:
-            due.cancel()
-            lost.cancel()
-            await asyncio.gather(due, lost, return_exceptions=True)
 
     async def _push(self) -> PushOutcome:
         self._edition = self._supply.edition

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -133,7 +133,7 @@ class Grid:
 
     def digest(self, cell: Cell) -> str:
         """Return a digest of everything that decides a cell's measurement; names do not."""
-        topology = self.fabrics[cell.fabric].to_dict()
+        topology = asdict(self.fabrics[cell.fabric])
         decides = {
             "measured_by": _MEASURED_BY,
             "topology": {key: value for key, value in topology.items() if key not in {"name", "seed", "captures"}},

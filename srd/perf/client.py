@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Final, NamedTuple, Protocol
 
 from netns.base.addresses import host_port_text
+from netns.base.tasks import first
 from srd.endpoint import Endpoint
 from srd.errors import PeerError
 from srd.peer import Peer
@@ -21,7 +22,7 @@ from srd.perf.opening import Connections, StreamOpening, is_tcp, local_host, own
 from srd.perf.parameters import Parameters
 from srd.perf.payload import PayloadSource
 from srd.perf.results import PerfReport, Start, results_untrusted
-from srd.perf.running import FirstFailure, RunningStreams, first
+from srd.perf.running import FirstFailure, RunningStreams
 from srd.perf.stream import shown_host
 from srd.perf.tcp_streams import COOKIE_CHARACTERS, Connected, connect
 

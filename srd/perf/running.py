@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from srd.perf.errors import PerfError
 from srd.perf.meter import Interval, Meter
@@ -16,23 +16,6 @@ from srd.perf.stream import PerfStream
 STALL_S: Final = 2.0
 """How long a receiver waits for what was sent while nothing arrives."""
 _TICK_S: Final = 0.001
-
-
-async def first(*awaitables: Awaitable[Any]) -> Any:
-    """Return the result of the one that ends first, or raise its error; cancel the others, and wait until they end."""
-    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return next(task for task in tasks if task in done).result()
-    finally:
-        for task in tasks:
-            if task.done():
-                if not task.cancelled():
-                    task.exception()  # retrieved: only the first one counts
-            else:
-                task.cancel()
-        if left := [task for task in tasks if not task.done()]:
-            await asyncio.wait(left)  # what they use may be given back after this
 
 
 class FirstFailure:

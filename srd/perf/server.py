@@ -14,7 +14,7 @@ from typing import Final
 
 from netns.base.addresses import host_port_text
 from netns.base.standard_streams import is_output_error
-from netns.base.tasks import Tasks
+from netns.base.tasks import Tasks, first
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
 from srd.peer import Peer
@@ -26,7 +26,7 @@ from srd.perf.opening import StreamOpening, local_host, own_results
 from srd.perf.parameters import Parameters, parameters_untrusted
 from srd.perf.payload import PayloadSource
 from srd.perf.results import PerfReport, Start, describe, sendable_output
-from srd.perf.running import FirstFailure, RunningStreams, first
+from srd.perf.running import FirstFailure, RunningStreams
 from srd.perf.session import GOODBYE_WITHIN_S, GRACE_S, WATCH_S, Printer, Test, TestSession, Write, heard_fields
 from srd.perf.stream import shown
 from srd.perf.sweep.plan import Sweep, sweep_untrusted

@@ -12,13 +12,13 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from netns.base.tasks import first
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
 from srd.peer import Peer
 from srd.perf.control import Control, ControlKind, Fields
 from srd.perf.errors import PerfError
 from srd.perf.opening import Connections, is_tcp
-from srd.perf.running import first
 from srd.perf.tcp_streams import COOKIE_CHARACTERS, Acceptor, Connected
 
 JOIN_WITHIN_S: Final = 15.0

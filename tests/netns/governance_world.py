@@ -16,13 +16,12 @@ from netns.governance.model import (
     PodSetAdmission,
     Preemption,
     Quota,
-    ResourceFlavor,
     ResourceGroup,
     Workload,
     WorkloadCondition,
 )
 from netns.governance.room import Room
-from netns.placement.model import PlacementRequest
+from netns.placement.model import PlacementRequest, ResourceFlavor
 
 CPU = ("f", "cpu")
 FAIR = Settings(fair_sharing=("LessThanOrEqualToFinalShare", "LessThanInitialShare"))

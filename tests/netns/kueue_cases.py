@@ -16,10 +16,10 @@ from netns.placement.model import (
     DomainAssignment,
     PlacementRequest,
     Profile,
+    ResourceFlavor,
     Slice,
     Toleration,
     TopologyAssignment,
-    TopologyFlavor,
     Unplaceable,
     Usage,
 )
@@ -79,8 +79,8 @@ def assignment(each: Json) -> TopologyAssignment:
     )
 
 
-def flavor(case: Json) -> TopologyFlavor:
-    return TopologyFlavor(node_labels=case["flavor_node_labels"])
+def flavor(case: Json) -> ResourceFlavor:
+    return ResourceFlavor(node_labels=case["flavor_node_labels"])
 
 
 def facts(found: Unplaceable, expected: Json) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from netns.backends.kernel.netlink import add_namespace, delete_namespace
-from netns.lab.operations import AddNamespace, DeleteNamespace
 from netns.processes import ProcessIdentity, end, processes_in
 from tests.netns.conftest import unique_name
 
@@ -63,7 +62,7 @@ def test_end__leaves_other_processes_alone() -> None:
 @pytest.mark.root
 def test_processes_in__by_namespace_not_by_name() -> None:
     netns = unique_name()
-    add_namespace(AddNamespace(netns))
+    add_namespace(netns)
     try:
         inside = subprocess.Popen(
             ["ip", "netns", "exec", netns, sys.executable, "-c", "print(1, flush=True); input()"],
@@ -82,4 +81,4 @@ def test_processes_in__by_namespace_not_by_name() -> None:
             assert outside.poll() is None
             outside.kill()
     finally:
-        delete_namespace(DeleteNamespace(netns))
+        delete_namespace(netns)

@@ -10,6 +10,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -222,7 +223,7 @@ def test_json__the_relays_orders(data: st.DataObject) -> None:
 @settings(max_examples=250)
 @given(data=st.data())
 def test_json__a_labs_record(data: st.DataObject) -> None:
-    record = json.loads(json.dumps(LabState(reference(name="demo"), "relay", "x", namespaces=("demo-h1",)).to_dict()))
+    record = json.loads(json.dumps(asdict(LabState(reference(name="demo"), "relay", "x", namespaces=("demo-h1",)))))
     place = data.draw(st.sampled_from(list(places(record))))
     raw = data.draw(st.sampled_from(JSON_VALUES))
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -99,8 +100,8 @@ class FakeCard(Card):
 
 def stats_of(port: PortCounters) -> dict[str, Any]:
     resources = {"qps": 2, "cqs": 1}
-    device = DeviceCounters().as_dict()
-    return {"port": port.as_dict(), "device": device, "qkey_viol": 0, "bytes_copied": 0, "resources": resources}
+    device = asdict(DeviceCounters())
+    return {"port": asdict(port), "device": device, "qkey_viol": 0, "bytes_copied": 0, "resources": resources}
 
 
 class BrokenCard(FakeCard):

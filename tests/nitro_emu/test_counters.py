@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from nitro_emu.counters import DeviceCounters, PortCounters
 
 PORT = (
@@ -16,5 +18,5 @@ DEVICE = (
 
 
 def test_names_are_those_of_the_drivers_hw_counters() -> None:
-    assert list(PortCounters().as_dict()) == PORT.split()
-    assert list(DeviceCounters().as_dict()) == DEVICE.split()
+    assert list(asdict(PortCounters())) == PORT.split()
+    assert list(asdict(DeviceCounters())) == DEVICE.split()

@@ -27,12 +27,12 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from netns.backends.kernel.capabilities import set_netem
 from netns.backends.relay.tap import in_thread_of_own, inside
+from netns.base.naming import named
 from netns.errors import BackendError
 from netns.lab.operations import (
     RESILIENT_BUCKETS,
     RESILIENT_IDLE_S,
     AddAddress,
-    AddNamespace,
     AddNeighbour,
     AddNexthop,
     AddNexthopGroup,
@@ -40,16 +40,14 @@ from netns.lab.operations import (
     AddRule,
     AddTap,
     AddVeth,
-    DeleteNamespace,
     Hop,
     InNamespace,
     SetCarrier,
-    SetDown,
     SetNetem,
     SetOffloads,
     SetQuiet,
+    SetState,
     SetSysctl,
-    SetUp,
     SyncCarrier,
 )
 from netns.programs import output_of, tool
@@ -88,15 +86,15 @@ def apply(steps: Iterable[InNamespace]) -> list[str]:
     return skipped
 
 
-def add_namespace(step: AddNamespace) -> None:
+def add_namespace(netns: str) -> None:
     """Add a named namespace with loopback up; BackendError if the name exists."""
-    run_tool("ip", "netns", "add", step.netns)
-    in_namespace(step.netns, lambda: _execute_inside((SetUp(step.netns, "lo"),)))
+    run_tool("ip", "netns", "add", netns)
+    apply([SetState(netns, "lo", "up")])
 
 
-def delete_namespace(step: DeleteNamespace) -> None:
+def delete_namespace(netns: str) -> None:
     """Unmount and remove the name; the namespace itself ends with its last process."""
-    run_tool("ip", "netns", "delete", step.netns)
+    run_tool("ip", "netns", "delete", netns)
 
 
 def sent_statistics(netns: str) -> Mapping[str, dict[str, int]]:
@@ -174,11 +172,8 @@ class _Session:
         address, length = step.address.split("/")
         self._netlink.addr("replace", index=self.number(step.ifname), address=address, prefixlen=int(length))
 
-    def set_up(self, step: SetUp) -> None:
-        self._netlink.link("set", index=self.number(step.ifname), state="up")
-
-    def set_down(self, step: SetDown) -> None:
-        self._netlink.link("set", index=self.number(step.ifname), state="down")
+    def set_state(self, step: SetState) -> None:
+        self._netlink.link("set", index=self.number(step.ifname), state=step.state)
 
     def set_quiet(self, step: SetQuiet) -> None:
         index = self.number(step.ifname)
@@ -244,10 +239,8 @@ class _Session:
         run_tool("ethtool", "-K", step.ifname, *(argument for feature in step.features for argument in feature))
 
     def set_netem(self, step: SetNetem) -> None:
-        try:
+        with named(f"{step}: ", BackendError):
             set_netem(step.ifname, step.shape, seed=step.seed, before=step.before)
-        except BackendError as error:
-            raise BackendError(f"{step}: {error}") from None
 
 
 _HANDLERS: Final[dict[type, Callable[[_Session, Any], None]]] = {
@@ -255,8 +248,7 @@ _HANDLERS: Final[dict[type, Callable[[_Session, Any], None]]] = {
     AddVeth: _Session.add_veth,
     AddTap: _Session.add_tap,
     AddAddress: _Session.add_address,
-    SetUp: _Session.set_up,
-    SetDown: _Session.set_down,
+    SetState: _Session.set_state,
     SetQuiet: _Session.set_quiet,
     SetCarrier: _Session.set_carrier,
     SyncCarrier: _Session.sync_carrier,

@@ -49,22 +49,6 @@ BATCH_FRAMES: Final = 128
 class RelayLinkDirection:
     """Carry frames from `source` to `sink`; the relay's loop calls `read`, `admit` and `send_due`."""
 
-    __slots__ = (
-        "_arrived_by_ns",
-        "_departed",
-        "_dropped_unread_before",
-        "bytes",
-        "due_at_ns",
-        "late_max_ns",
-        "late_ns",
-        "netem",
-        "packets",
-        "refused",
-        "sink",
-        "source",
-        "unstamped",
-    )
-
     def __init__(self, *, source: Tap, sink: Tap, shape: Shape, seed: int) -> None:
         self.source = source
         self.sink = sink

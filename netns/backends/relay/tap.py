@@ -21,10 +21,10 @@ import fcntl
 import os
 import socket
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from netns.errors import BackendError
@@ -134,22 +134,8 @@ def inside(netns: str) -> Iterator[None]:
 
 def in_thread_of_own(work: Callable[[], T]) -> T:
     """Return `work()`, called in a thread that ends with it, and so may leave its namespace; raises what it raises."""
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(work())
-        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
-            errors.append(error)
-
-    thread = Thread(target=run)
-    with undisturbed():  # an interrupted join() considers the thread ended (bpo-45274), though it still runs
-        thread.start()
-        thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+    with undisturbed(), ThreadPoolExecutor(1) as threads:  # an interrupted wait would leave it running (bpo-45274)
+        return threads.submit(work).result()
 
 
 def in_nameless_namespace(work: Callable[[], T]) -> T:

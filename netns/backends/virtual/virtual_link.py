@@ -159,24 +159,6 @@ _PACKET_OPS: Final = _PacketOps()
 class VirtualLink:
     """One direction of a link. Counters: packets and bytes that left, packets marked and blackholed."""
 
-    __slots__ = (
-        "_due_at_ns",
-        "_events",
-        "_seed",
-        "_threshold_ns",
-        "blackholed",
-        "bytes",
-        "failures",
-        "left_at_ns",
-        "longest_bytes",
-        "marked",
-        "name",
-        "netem",
-        "observe",
-        "packets",
-        "shape",
-    )
-
     def __init__(self, name: str, *, shape: Shape | None, seed: int, events: EventQueue) -> None:
         self.name = name
         self.netem: Netem[Packet] | None = None

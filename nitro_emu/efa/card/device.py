@@ -150,8 +150,8 @@ class EfaDevice:
         """Return its counters."""
         vf, tables = self.vf, self.vf.tables
         return {
-            "port": vf.counters().as_dict(),
-            "device": vf.device.as_dict(),
+            "port": asdict(vf.counters()),
+            "device": asdict(vf.device),
             "qkey_viol": vf.responder.qkey_violations,
             "bytes_copied": vf.bytes_copied,
             "vpc": asdict(vf.tenancy.counters),

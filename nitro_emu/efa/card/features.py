@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Final
 
 from nitro_emu.efa.abi import enums, limits, replies
@@ -76,5 +76,5 @@ def stats(vf: EfaFunction, stats_type: int, *, scope: int) -> replies.StatsReply
         raise AdminError(enums.AdminStatus.ILLEGAL_PARAMETER, f"scope: {scope}; counters are of the whole device")
     if (kind := replies.STATS.get(stats_type)) is None:
         raise AdminError(enums.AdminStatus.ILLEGAL_PARAMETER, f"stats_type: {stats_type} is unknown")
-    counters = {**vf.counters().as_dict(), "qkey_viol": vf.responder.qkey_violations}
+    counters = {**asdict(vf.counters()), "qkey_viol": vf.responder.qkey_violations}
     return kind(*(counters[kind.PREFIX + field.name] for field in fields(kind)))

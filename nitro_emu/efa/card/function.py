@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -337,7 +338,7 @@ class EfaFunction:
 
     def counters(self) -> PortCounters:
         """Return the port's counters as of now."""
-        total = PortCounters(**self.port.as_dict())
+        total = PortCounters(**asdict(self.port))
         for number, core in self.endpoint.cores.items():
             _add(total, core, is_incoming=number not in self.endpoint.outgoing)
         total.rx_drops += self.engine().dropped_packets

@@ -21,7 +21,6 @@ from netns.governance.model import (
     PodSetAdmission,
     Preemption,
     Quota,
-    ResourceFlavor,
     ResourceGroup,
     Workload,
     WorkloadCondition,
@@ -29,7 +28,7 @@ from netns.governance.model import (
 from netns.governance.settings import BOTH_STRATEGIES
 from netns.governance.simulate import NODE_GPUS, GovernanceSimulation
 from netns.governance.trace import generated
-from netns.placement.model import PlacementRequest
+from netns.placement.model import PlacementRequest, ResourceFlavor
 from scripts.benches.outcome import Figures, Wanted
 from scripts.harness.steps import step
 

@@ -44,7 +44,7 @@ from netns.placement.model import Usage
 from netns.signals import signals_raise
 from netns.topology.file import read_topology
 from netns.topology.model import Topology
-from netns.topology.routing import delay_and_rate, distances
+from netns.topology.routing import delay_and_rate
 from scripts.benches.outcome import Figures, Wanted
 from scripts.harness.drops import require_no_relay_drops
 from scripts.harness.errors import BenchError
@@ -118,7 +118,7 @@ def placements(topology: Topology) -> dict[str, tuple[str, ...]]:
 
 def ring_links(topology: Topology, *, hosts: Sequence[str]) -> list[int]:
     """Return the number of links to the next rank, by rank."""
-    return [distances(topology, towards=after)[host] for host, after in _ring(hosts)]
+    return [topology.distances(after)[host] for host, after in _ring(hosts)]
 
 
 def modelled_s(topology: Topology, *, hosts: Sequence[str], tensor_bytes: int) -> float:

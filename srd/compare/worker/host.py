@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from netns.base.output import emit
+from netns.base.tasks import first
 from srd.compare.worker.arrivals import Arrivals, BlockArrivals, Copy, FileArrivals
 from srd.compare.worker.carrier import FlowCarrier
 from srd.compare.worker.plan import BLOCK_BYTES, Plan, PlannedFlow
@@ -19,7 +20,6 @@ from srd.compare.worker.tcp_carrier import TcpCarrier
 from srd.errors import SrdError
 from srd.perf.errors import UnavailableError
 from srd.perf.payload import PayloadSource
-from srd.perf.running import first
 from srd.perf.tcp_socket import BBR, CUBIC
 
 PROGRESS_S: Final = 0.02

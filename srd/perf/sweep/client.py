@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from netns.base.decoding import decoded_untrusted
+from netns.base.tasks import first
 from srd.perf.client import PerfClient
 from srd.perf.control import Control, ControlKind, Fields
 from srd.perf.errors import PerfError
-from srd.perf.running import first
 from srd.perf.sweep.carrier import Carrier, Joined
 from srd.perf.sweep.measures import Figures
 from srd.perf.sweep.plan import Sweep, encode

@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar, Final
 
+from netns.base.tasks import first
 from srd.endpoint import Endpoint
 from srd.peer import Peer
 from srd.perf.control import Control, ControlKind, Fields
 from srd.perf.errors import PerfError
 from srd.perf.results import describe
-from srd.perf.running import FirstFailure, first
+from srd.perf.running import FirstFailure
 from srd.perf.session import GOODBYE_WITHIN_S, GRACE_S, WATCH_S, Printer, Test, TestSession
 from srd.perf.stream import shown
 from srd.perf.sweep.carrier import Carrier, Joined

@@ -52,7 +52,7 @@ class Experiment:
     def digest(self) -> str:
         """Return a hash of all that decides the result."""
         fields = (self.transport, self.controller, self.paths, self.seed, self.limit_s)
-        parts = [*fields, self.topology.to_dict(), *map(asdict, self.flows), *map(asdict, self.plan)]
+        parts = [*fields, asdict(self.topology), *map(asdict, self.flows), *map(asdict, self.plan)]
         return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
 
     def config(self) -> tuple[str, ProtocolConfig]:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -199,7 +199,7 @@ def test_down__name_and_all_bad_flow() -> None:
 )
 def test_name__that_is_a_path_bad_flow(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """A directory outside ROOT that looks like a lab's is not removed."""
-    record = json.dumps(LabState(replace(reference(), name="x"), "relay", "a reason", phase="up").to_dict())
+    record = json.dumps(asdict(LabState(replace(reference(), name="x"), "relay", "a reason", phase="up")))
     (tmp_path / "state.json").write_text(record)
     name = os.path.relpath(tmp_path, ROOT)
     message = one_line(srd_lab(*(each.format(name) for each in arguments)), status=2)

@@ -25,9 +25,9 @@ def test_uml_and_rootless__bad_flow(arguments: list[str], status: int, message: 
 
 
 def test_uml__gives_the_command_and_takes_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[tuple[str, ...], int]] = []
+    seen: list[tuple[list[str], int]] = []
 
-    def run(command: tuple[str, ...], *, memory_bytes: int, is_shown: bool) -> int:
+    def run(command: list[str], *, memory_bytes: int, is_shown: bool) -> int:
         assert is_shown
         seen.append((command, memory_bytes))
         return 9
@@ -35,4 +35,4 @@ def test_uml__gives_the_command_and_takes_its_status(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(netns.cli.rootless, "run_uml", run)
     done = CliRunner().invoke(main, ["uml", "--memory", "0.5G", "--", "sh", "-c", "exit 9"])
     assert done.exit_code == 9
-    assert seen == [(("sh", "-c", "exit 9"), 512 << 20)]
+    assert seen == [(["sh", "-c", "exit 9"], 512 << 20)]

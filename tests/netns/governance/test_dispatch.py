@@ -9,10 +9,11 @@ from pathlib import Path
 
 from netns.governance.cluster import Cluster
 from netns.governance.dispatch import Dispatcher
-from netns.governance.model import LocalQueue, ResourceFlavor
+from netns.governance.model import LocalQueue
 from netns.governance.settings import Settings
 from netns.governance.store import JobRow, JobStore
 from netns.inventory.fabric_layers import nodes_of
+from netns.placement.model import ResourceFlavor
 from netns.topology.model import leaf_spine
 from tests.netns.governance_world import ANY, group, queue
 from tests.patience import PATIENCE_S

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from netns.governance.model import Fungibility, Preemption, Quota, ResourceFlavor, ResourceGroup
+from netns.governance.model import Fungibility, Preemption, Quota, ResourceGroup
 from netns.inventory.nodes import Taint
-from netns.placement.model import Affinity, Expression, PlacementRequest, Term, Toleration
+from netns.placement.model import Affinity, Expression, PlacementRequest, ResourceFlavor, Term, Toleration
 from tests.netns.governance_world import group, once, queue, reasons, runs, waits, world
 
 PLAIN = ResourceFlavor("plain", {"zone": "a"})

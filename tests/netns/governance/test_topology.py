@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from netns.governance import State
-from netns.governance.model import Preemption, Quota, ResourceFlavor, ResourceGroup
+from netns.governance.model import Preemption, Quota, ResourceGroup
 from netns.governance.room import Room
 from netns.inventory.fabric_layers import nodes_of
 from netns.inventory.layers import levels_of
-from netns.placement.model import DEFAULT_FLAVOR, PlacementRequest
+from netns.placement.model import DEFAULT_FLAVOR, PlacementRequest, ResourceFlavor
 from netns.topology.model import leaf_spine
 from tests.netns.governance_world import admitted, group, once, preempted, queue, reasons, settle, waits, world
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from netns.inventory.nodes import HOSTNAME_LABEL, Node, Taint
 from netns.placement.assign import assign
-from netns.placement.model import PlacementRequest, Slice, TopologyFlavor, Unplaceable, Usage
+from netns.placement.model import PlacementRequest, ResourceFlavor, Slice, Unplaceable, Usage
 from tests.netns.placement_cluster import BLOCK, LEVELS, RACK, node
 
 NODES = [node("b1/r1/x1", cpu=2), node("b1/r2/x2", cpu=2), node("b2/r1/x3", cpu=2), node("b2/r1/x4", cpu=2)]
 
 
 def failed(request: PlacementRequest, nodes: Sequence[Node] = NODES, usage: Sequence[Usage] = ()) -> Unplaceable:
-    found = assign(nodes, usage=usage, request=request, levels=LEVELS, flavor=TopologyFlavor(topology="lab"))
+    found = assign(nodes, usage=usage, request=request, levels=LEVELS, flavor=ResourceFlavor(topology="lab"))
     assert isinstance(found, Unplaceable)
     return found
 

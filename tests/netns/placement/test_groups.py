@@ -198,12 +198,6 @@ def test_replacement__of_the_only_node_is_free() -> None:
     assert counts(moved(request, at(x11=3), nodes=[RACKS[0], *RACKS[3:]])) == {"x21": 3}
 
 
-def test_replacement__a_single_pod_that_cannot_move_stays() -> None:
-    request = PlacementRequest("main", 1, {"cpu": 1}, "required", RACK)
-    stay = Replacement("x11", {"main": at(x11=1)}, stays=True)
-    assert placed(RACKS[1:], request, unhealthy=stay) == {"main": at(x11=1)}
-
-
 def test_replacement__requests_without_an_assignment_are_left_alone_and_the_first_failure_ends_it() -> None:
     one, two = (PlacementRequest(name, 5, {"cpu": 1}, "required", HOSTNAME_LABEL) for name in ("one", "two"))
     unhealthy = Replacement("x11", {"two": at(x11=5)})

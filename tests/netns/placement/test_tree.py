@@ -11,7 +11,7 @@ import pytest
 
 from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node
 from netns.placement.counting import Demand, Filters, count_hosts
-from netns.placement.model import DEFAULT_FLAVOR, TopologyFlavor, Usage
+from netns.placement.model import DEFAULT_FLAVOR, ResourceFlavor, Usage
 from netns.placement.tree import Tree, build
 from tests.netns.placement_cluster import BLOCK, LEVELS, RACK, node
 
@@ -23,7 +23,7 @@ def built(
     *,
     levels: Sequence[str] = LEVELS,
     usage: Sequence[Usage] = (),
-    flavor: TopologyFlavor = DEFAULT_FLAVOR,
+    flavor: ResourceFlavor = DEFAULT_FLAVOR,
 ) -> Tree:
     return build(nodes, levels=levels, flavor=flavor, usage=usage)
 
@@ -55,7 +55,7 @@ def test_build__only_nodes_of_the_flavor() -> None:
         replace(NODES[3], labels={HOSTNAME_LABEL: "x"}),
     ]
     assert len(hosts(built(nodes))) == 1
-    assert [domain.values for domain in built(flavor=TopologyFlavor(node_labels={BLOCK: "b1"})).at(1)] == [
+    assert [domain.values for domain in built(flavor=ResourceFlavor(node_labels={BLOCK: "b1"})).at(1)] == [
         ("b1", "r1"),
         ("b1", "r2"),
     ]

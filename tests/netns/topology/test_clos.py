@@ -16,7 +16,6 @@ from netns.netem.shape import Shape
 from netns.observe.route_probe import probe_spines
 from netns.topology.clos import MOST, PORT_BUFFER_PACKETS, ClosLinks, clos
 from netns.topology.model import Topology
-from netns.topology.routing import distances
 from tests.netns.exchange import PORT, udp_socket
 
 LINKS = ClosLinks(
@@ -55,7 +54,7 @@ def test_clos__size_and_distances(blocks: int, leaves: int, hosts: int, aggregat
     assert tiers == {"leaf": blocks * leaves, "aggregation": blocks * aggregations, "spine": spines}
     assert len(topology.links) == len(topology.hosts) + blocks * aggregations * (leaves + spines)
     for one in topology.hosts:
-        away = distances(topology, towards=one)
+        away = topology.distances(one)
         for other in topology.hosts:
             if topology.switch_of(one) == topology.switch_of(other):
                 assert away[other] == (0 if one == other else 2)

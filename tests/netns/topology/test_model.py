@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from netns.errors import TopologyError
 from netns.netem.shape import Shape
 from netns.topology.model import Link, Switch, Topology, leaf_spine, reference, with_buffer
-from tests.netns.strategies import TOPOLOGIES
 
 LEAF = Switch("leaf1", "leaf")
 SPINE = Switch("spine1", "spine")
@@ -93,11 +91,6 @@ def test_link__unknown_names_the_shaped_ones() -> None:
 def test_switch_of__unknown_host() -> None:
     with pytest.raises(TopologyError, match=r"host leaf1: no such host in demo; the hosts are: h1"):
         make().switch_of("leaf1")
-
-
-@given(TOPOLOGIES)
-def test_to_dict__survives_json(topology: Topology) -> None:
-    assert Topology.from_dict(json.loads(json.dumps(topology.to_dict()))) == topology
 
 
 @given(leaves=st.integers(1, 5), spines=st.integers(1, 5), per_leaf=st.integers(1, 4))

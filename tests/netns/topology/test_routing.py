@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 
 from netns.topology.model import Link, Switch, Topology, leaf_spine
-from netns.topology.routing import distances, next_hops, planes
+from netns.topology.routing import next_hops, planes
 from tests.netns.strategies import TOPOLOGIES
 
 
@@ -34,7 +34,7 @@ def test_planes__a_spine_that_does_not_connect_all_hosts_has_none() -> None:
 @given(TOPOLOGIES)
 def test_next_hops__each_is_one_step_nearer(topology: Topology) -> None:
     for target in topology.nodes:
-        distance = distances(topology, towards=target)
+        distance = topology.distances(target)
         assert set(distance) == set(topology.nodes)
         for node, hops in next_hops(topology, towards=target).items():
             assert bool(hops) == (node != target)

@@ -88,7 +88,7 @@ def test_defaults(tmp_path: Path) -> None:
     config = load(file_in(tmp_path, f"vfs: [{VF}]", name="card-7.yaml"))
     vf = config.vfs[0]
     assert isinstance(vf, EfaConfig)
-    assert (config.name, config.run_dir, config.metrics_address) == ("card-7", DEFAULT_RUN_DIR, None)
+    assert (config.name, config.run_dir, config.metrics) == ("card-7", DEFAULT_RUN_DIR, None)
     assert (vf.port, vf.uid, vf.security.mode, vf.paths, vf.mtu) == (19875, None, "keys", 8, None)
     assert (vf.memory_bytes, vf.max_mr_bytes) == (24 << 20, 8 << 30)
 
@@ -318,7 +318,7 @@ def test_what_is_no_pcr_is_refused(tmp_path: Path, value: str) -> None:
 
 def test_metrics_address(tmp_path: Path) -> None:
     for text, expected in (("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:9100", ("::1", 9100))):
-        assert load(file_in(tmp_path, f"vfs: [{VF}]\nmetrics: '{text}'")).metrics_address == expected
+        assert load(file_in(tmp_path, f"vfs: [{VF}]\nmetrics: '{text}'")).metrics == expected
 
 
 def test_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:

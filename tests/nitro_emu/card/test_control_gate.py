@@ -30,7 +30,7 @@ from nitro_emu.card.control_gate import (
 from nitro_emu.errors import NitroError, TrustError
 from nitro_emu.log_ring import LogRing
 from nitro_emu.trust.alarms import Alarms
-from nitro_emu.trust.audit_log import AuditLog, verify_log_untrusted
+from nitro_emu.trust.audit_log import AuditLog, examine_log_untrusted
 from nitro_emu.trust.policy import POLICY, Call, Principal
 from tests.nitro_emu.fake_card import BrokenCard, FakeCard, config_in
 from tests.srd.test_log_limit import Clock
@@ -73,7 +73,7 @@ class Bench:
 
     def records(self) -> list[dict[str, Any]]:
         self.audit.flush()
-        assert verify_log_untrusted(self.path) == self.audit.records
+        assert examine_log_untrusted(self.path).records == self.audit.records
         return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
 
 

@@ -27,8 +27,8 @@ def stats() -> Stats:
     return {
         "vfs": {
             name: {
-                "port": PortCounters(tx_bytes=tx_bytes).as_dict(),
-                "device": DeviceCounters(cmds_err=3).as_dict(),
+                "port": asdict(PortCounters(tx_bytes=tx_bytes)),
+                "device": asdict(DeviceCounters(cmds_err=3)),
                 "qkey_viol": 4,
                 "bytes_copied": 5,
                 "resources": {"qps": 2, "cqs": 1},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -117,14 +117,28 @@ def write_files(root: Path, files: dict[str, str]) -> Path:
 
 
 @contextmanager
+def running(server: ChipServer) -> Iterator[None]:
+    """Serve in a thread, until the end of the block."""
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(server.run())
+
+    def run() -> None:
+        with suppress(asyncio.CancelledError):
+            loop.run_until_complete(task)
+
+    thread = Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+        loop.close()
+
+
+@contextmanager
 def served(chip: Chip, directory: Path) -> Iterator[ChipServer]:
     """Serve a chip in a thread, until the end of the block."""
-    with ChipServer(chip, path=directory / CHIP_SOCKET) as server:
-        thread = Thread(target=server.run)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.stop()
-            thread.join(PATIENCE_S)
-            assert not thread.is_alive()
+    with ChipServer(chip, path=directory / CHIP_SOCKET) as server, running(server):
+        yield server

@@ -13,7 +13,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -26,9 +25,9 @@ from nitro_emu.chip.messages import CHIP_SOCKET, MAX_REQUEST_BYTES, decode_untru
 from nitro_emu.chip.pcrs import replay
 from nitro_emu.chip.server import MAX_CLIENTS, ChipServer, locked
 from nitro_emu.errors import TrustError
-from nitro_emu.trust.measure import file_sha384, image_sha384
+from nitro_emu.trust.measure import ZERO, extend, file_sha384, image_sha384
 from nitro_emu.trust.verify import Expectation, verify_untrusted
-from tests.nitro_emu.chip.chips import START, Rig, served
+from tests.nitro_emu.chip.chips import START, Rig, running, served
 from tests.patience import PATIENCE_S
 from tests.programs import run_to_end
 
@@ -81,7 +80,8 @@ def test_boot(rig: Rig, client: ChipClient) -> None:
     key = X25519PrivateKey.from_private_bytes(secret)
     assert key.public_key().public_bytes_raw() == rig.store.load().public_key
     assert report.version == 1
-    assert (report.image, report.configuration) == (image_sha384(rig.image), file_sha384(rig.configuration))
+    assert report.pcrs[0] == extend(ZERO, image_sha384(rig.image))
+    assert report.configuration == file_sha384(rig.configuration)
     assert replay(report.events) == report.pcrs
     assert status_of(client)["state"] == "RUN"
 
@@ -522,12 +522,9 @@ def test_only_the_card_s_user_is_served(rig: Rig, open_directory: Path, card_uid
         "except ConnectionResetError: print(s.recv(20000).hex())"  # once, if the request was not read
     )
     argv = [sys.executable, "-c", program, str(path), encode(1, "Status").hex()]
-    with server, subprocess.Popen(argv, stdout=subprocess.PIPE, user=12345, text=True, cwd="/") as stranger:
-        thread = Thread(target=server.run)
-        thread.start()
+    started = subprocess.Popen(argv, stdout=subprocess.PIPE, user=12345, text=True, cwd="/")
+    with server, running(server), started as stranger:
         out, _ = stranger.communicate(timeout=PATIENCE_S)
-        server.stop()
-        thread.join(PATIENCE_S)
     answer = decode_untrusted(bytes.fromhex(out), name="answer", max_bytes=20_000)
     assert answer.name == ("Status" if is_served else "Refused")
     assert is_served or "uid 12345 may not use this chip" in answer.text

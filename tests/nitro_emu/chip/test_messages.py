@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nitro_emu.chip.messages import MAX_ID, MAX_REQUEST_BYTES, ChipMessage, decode_untrusted, encode, one_line
 from nitro_emu.errors import TrustError
-from nitro_emu.trust.cose import dumps
+from nitro_emu.trust.cbor import dumps
 
 
 def decoded(packet: bytes) -> ChipMessage:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nitro_emu.chip.chip import BootState
 from nitro_emu.chip.messages import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, ChipMessage, decode_untrusted, encode
 from nitro_emu.chip.service import ALWAYS, OF_THE_CARD, ChipUser, Packet, Service
-from nitro_emu.trust.cose import dumps
+from nitro_emu.trust.cbor import dumps
 from tests.nitro_emu.chip.chips import Rig
 
 

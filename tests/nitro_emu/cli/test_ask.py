@@ -72,7 +72,7 @@ def test_logs_follow_until_interrupted(run_dir: Path) -> None:
 def test_attest(called: Called, run_dir: Path) -> None:
     statement = json.loads(called("attest", "--run-dir", str(run_dir), "--nonce", "00FF").stdout)
     assert statement["signed"] is False
-    assert statement["nonce"] == "00FF"
+    assert statement["nonce"] == "00ff"
     assert [len(each) for each in statement["measurements"].values()] == [96, 96]
 
 

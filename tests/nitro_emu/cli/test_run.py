@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,8 @@ def test_card_serves_devices_until_a_signal(tmp_path: Path) -> None:
         with Context("efa_0", directory=run_dir) as context:
             assert context.attributes.gid == gid_of(address, port=19875)
             stats = ask(run_dir, "stats")
-        assert stats["vfs"]["efa_0"]["port"].keys() == PortCounters().as_dict().keys()
-        assert stats["vfs"]["efa_0"]["device"].keys() == DeviceCounters().as_dict().keys()
+        assert stats["vfs"]["efa_0"]["port"].keys() == asdict(PortCounters()).keys()
+        assert stats["vfs"]["efa_0"]["device"].keys() == asdict(DeviceCounters()).keys()
         assert stats["vfs"]["efa_0"]["device"]["submitted_cmds"] > 0
         assert stats["vfs"]["efa_1"]["device"]["submitted_cmds"] == 0
         assert 'efa_submitted_cmds_total{vf="efa_0"}' in metrics_text(stats)

@@ -104,8 +104,6 @@ def test_inbox__takes_packets_of_peers_that_were_let_in_and_nothing_else() -> No
     assert destinations.admit(PACKETS_KEY, peer=STRANGER, length=100, count=3) is refused
     assert destinations.admit(1 << 48, peer=SOURCE, length=100, count=1) is refused, "a queue pair's"
     assert destinations.admit_write(PACKETS_KEY, peer=SOURCE) is refused
-    assert destinations.remote_writable(PACKETS_KEY, peer=SOURCE, offset=0, length=1) is None
-    assert destinations.remote_readable(PACKETS_KEY, peer=SOURCE, offset=0, length=1) is None
 
 
 def test_packets_before_the_first_mapping__do_not_end_the_flows_that_an_update_has_kept() -> None:

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nitro_emu.errors import TrustError
-from nitro_emu.trust.cose import dumps, loads_untrusted, parse_untrusted, sign1
+from nitro_emu.trust.cbor import dumps, loads_untrusted
+from nitro_emu.trust.cose import parse_untrusted, sign1
 from nitro_emu.trust.manifest import (
     MAX_VERSION,
     Manifest,

@@ -50,31 +50,6 @@ class PortOwner:
 class EgressPort(VirtualLink):
     """Counters: `overlimit` (packets without room), `discarded` (by the watchdog), `pauses` and `paused_ns`."""
 
-    __slots__ = (
-        "_backlog",
-        "_carried",
-        "_expiry_armed",
-        "_paused_until_ns",
-        "_profile",
-        "_queues",
-        "_rng",
-        "_turn",
-        "discarded",
-        "free_at_ns",
-        "last_pause_ns",
-        "on_ready",
-        "overlimit",
-        "owner",
-        "paused",
-        "paused_ns",
-        "paused_since_ns",
-        "pauses",
-        "queued_bytes",
-        "rate_bps",
-        "sending",
-        "storming",
-    )
-
     def __init__(self, name: str, *, shape: Shape, seed: int, events: EventQueue, profile: SwitchProfile) -> None:
         """Raises ShapeError if the shape has no rate."""
         self.owner: PortOwner | None = None

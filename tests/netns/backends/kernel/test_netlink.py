@@ -28,17 +28,15 @@ from netns.backends.kernel.netlink import (
 from netns.errors import BackendError
 from netns.lab.operations import (
     AddAddress,
-    AddNamespace,
     AddRoute,
     AddTap,
     AddVeth,
-    DeleteNamespace,
     Hop,
     InNamespace,
     SetNetem,
     SetOffloads,
+    SetState,
     SetSysctl,
-    SetUp,
     SyncCarrier,
 )
 from netns.netem.shape import Shape
@@ -54,12 +52,12 @@ def two() -> Iterator[tuple[str, str]]:
     """Two empty namespaces."""
     names = unique_name(), unique_name()
     for name in names:
-        add_namespace(AddNamespace(name))
+        add_namespace(name)
     try:
         yield names
     finally:
         for name in names:
-            delete_namespace(DeleteNamespace(name))
+            delete_namespace(name)
 
 
 def veth(two: tuple[str, str]) -> AddVeth:
@@ -73,9 +71,9 @@ def test_apply__builds_and_counts(two: tuple[str, str]) -> None:
         AddTap(a, "tap", "02:00:00:00:00:03", 9000, 77),
         AddAddress(a, "one", "10.9.0.1/31"),
         AddAddress(b, "two", "10.9.0.0/31"),
-        SetUp(a, "one"),
-        SetUp(b, "two"),
-        SetUp(a, "tap"),
+        SetState(a, "one", "up"),
+        SetState(b, "two", "up"),
+        SetState(a, "tap", "up"),
         SetOffloads(a, "one", (("tso", "off"),)),
         SetSysctl(a, "net.ipv4.ip_forward", 1),
         SyncCarrier(a, "one"),
@@ -115,7 +113,14 @@ def busy_with_links(netns: str) -> Iterator[None]:
 def test_sync_carrier__an_interface_takes_its_addresses(two: tuple[str, str]) -> None:
     """The kernel adds the routes to an interface's own addresses of IPv6 in a work queue, which waits for that lock."""
     a, b = two
-    apply([SetSysctl(a, "net.ipv6.conf.default.accept_dad", 0), veth(two), SetUp(a, "one"), SetUp(b, "two")])
+    apply(
+        [
+            SetSysctl(a, "net.ipv6.conf.default.accept_dad", 0),
+            veth(two),
+            SetState(a, "one", "up"),
+            SetState(b, "two", "up"),
+        ]
+    )
     read = Path("/proc/thread-self/net/ipv6_route").read_text
     with busy_with_links(b):
         for number in range(1, 21):
@@ -128,7 +133,7 @@ def test_sync_carrier__an_interface_takes_its_addresses(two: tuple[str, str]) ->
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (SetUp("{}", "nope"), "there is no interface nope"),
+        (SetState("{}", "nope", "up"), "there is no interface nope"),
         (AddRoute("{}", "10.0.0.0/8", (Hop("10.9.0.9", "lo"),)), "route .* via 10.9.0.9 dev lo: "),
         (SetSysctl("{}", "net.ipv4.nope", 1), "sysctl .* net.ipv4.nope=1: No such file or directory"),
         (SetSysctl("{}", "net.ipv4.ip_forward", 2**70), "sysctl .*: Invalid argument"),
@@ -151,14 +156,14 @@ def test_apply__existing_object_bad_flow(two: tuple[str, str]) -> None:
 
 def test_apply__optional_steps_are_reported(two: tuple[str, str]) -> None:
     missing = SetSysctl(two[0], "net.ipv4.nope", 1, optional=True)
-    assert apply([missing, SetUp(two[0], "lo")]) == ["net.ipv4.nope"]
+    assert apply([missing, SetState(two[0], "lo", "up")]) == ["net.ipv4.nope"]
 
 
 def test_add_namespace__bad_flow(two: tuple[str, str]) -> None:
     with pytest.raises(BackendError, match=f"^ip netns add {two[0]}: .*File exists$"):
-        add_namespace(AddNamespace(two[0]))
+        add_namespace(two[0])
     with pytest.raises(BackendError, match=r"^ip netns delete nope: .*No such file"):
-        delete_namespace(DeleteNamespace("nope"))
+        delete_namespace("nope")
 
 
 def test_in_namespace__caller_keeps_its_namespace(two: tuple[str, str]) -> None:

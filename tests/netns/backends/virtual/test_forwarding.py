@@ -14,7 +14,6 @@ from netns.backends.virtual.forwarding import Forwarding
 from netns.errors import TopologyError
 from netns.topology.addressing import versions
 from netns.topology.model import Ecmp, Topology, leaf_spine
-from netns.topology.routing import distances
 from tests.netns.strategies import TOPOLOGIES
 
 FABRIC = leaf_spine(leaves=2, spines=4, hosts_per_leaf=2, seed=3)
@@ -37,7 +36,7 @@ def test_route__is_a_shortest_path(topology: Topology, port: int, data: st.DataO
     main = forwarding.addresses[data.draw(st.sampled_from(versions(topology)))].main
     route = forwarding.route(main[first], source_port=port, destination=main[last], destination_port=9)
     assert (route[0], route[-1]) == (first, last)
-    assert len(route) - 1 == distances(topology, towards=last)[first]
+    assert len(route) - 1 == topology.distances(last)[first]
     names = {link.name for link in topology.links}
     assert all({f"{a}-{b}", f"{b}-{a}"} & names for a, b in pairwise(route))
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from netns.topology.routing import distances
 from srd.sim.experiments.errors import ExperimentError
 from srd.sim.experiments.htsim import read_matrix, read_topo
 from srd.sim.flows import Flow
@@ -116,7 +115,7 @@ def test_topology_of_two_tiers(tmp_path: Path) -> None:
 def test_topology_of_three_tiers_is_a_fat_tree(tmp_path: Path) -> None:
     topology = read_topo(written(tmp_path, THREE_TIERS, name="three.topo"), seed=1)
     assert [len(each) for each in (topology.hosts, topology.leaves, topology.spines, topology.links)] == [16, 8, 4, 48]
-    hops = distances(topology, towards="h1")
+    hops = topology.distances("h1")
     assert [hops[f"h{number}"] for number in (2, 3, 5)] == [2, 4, 6]
     for switch in topology.switches:
         assert len(topology.links_of[switch.name]) == 4

@@ -1,4 +1,4 @@
-"""`nitro-volume scrub` and `nitro-volume replace`: a volume's replicas are mended, and moved to other servers."""
+"""`nitro-volume create`, `scrub` and `replace`: a volume's replicas are made, mended, and moved to other servers."""
 
 from __future__ import annotations
 
@@ -10,17 +10,71 @@ from typing import Any
 import click
 
 from netns.base.addresses import host_port_text
-from netns.base.options import HostPort, json_option
+from netns.base.options import HostPort, Size, json_option
 from netns.base.output import print_json
-from netns.base.tables import print_table, table
+from netns.base.tables import print_result, print_table, table
+from nitro_emu.cli.volume_keys import public_key
 from nitro_emu.cli.volume_options import ServerOption, catalog_option, name_argument
 from nitro_emu.ebs import remote
-from nitro_emu.ebs.catalog import Catalog, ServerAddress, Volume, position_of
+from nitro_emu.ebs.catalog import Catalog, ServerAddress, Volume, new_id, place, position_of
+from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.remote import DEFAULT_PORT, ReplicaReport
 from nitro_emu.ebs.replicas import InUseError, ReplicaStatus
+from nitro_emu.ebs.server.service import MAX_VOLUME_BYTES
+from nitro_emu.ebs.volume_key import make
 from srd.cli.security import SecurityOptions, security_options
 from srd.secure.config import SecurityConfig
+
+
+@click.command()
+@name_argument
+@click.option("--size", "size_bytes", type=Size(least=BLOCK_BYTES, most=MAX_VOLUME_BYTES), required=True)
+@click.option(
+    "--server", "servers", type=ServerOption(), multiple=True, required=True,
+    help="A volume server, and what fails with it, such as its rack; several times.",
+)  # fmt: skip
+@click.option("--replicas", type=click.IntRange(1, 7), default=3, show_default=True, help="In as many domains.")
+@click.option(
+    "--card-file", "card", type=click.Path(path_type=Path), required=True,
+    help="Settings of the card that the volume is encrypted for, and attached by.",
+)  # fmt: skip
+@catalog_option
+@security_options
+@json_option
+def create(
+    *,
+    name: str,
+    size_bytes: int,
+    servers: tuple[ServerAddress, ...],
+    replicas: int,
+    card: Path,
+    catalog: Path,
+    as_json: bool,
+    **security: Any,
+) -> None:
+    """Create the volume NAME: choose its servers, no two in one domain, and make its key, which only the card can use.
+
+    A write returns when a majority of the replicas has it on the disk.
+    """
+    if size_bytes % BLOCK_BYTES:
+        raise click.UsageError(f"--size {size_bytes}: is no multiple of {BLOCK_BYTES} bytes; change it")
+    chosen = SecurityOptions(**security).security()
+    with Catalog(catalog) as known:
+        if any(volume.name == name for volume in known.volumes()):
+            raise VolumeError(f"there is a volume {name} already; give another name")
+        places = place(servers, replicas=replicas, volumes=known.volumes())
+        _, wrapped_key = make(card=public_key(card), volume=name)
+        volume = Volume(name, new_id(), size_bytes, wrapped_key, places)
+        asyncio.run(remote.create(volume, security=chosen))
+        known.add(volume)
+    replicas_at = [{"server": host_port_text(each.host, each.port), "domain": each.domain} for each in places]
+    at = ", ".join(f"{each['server']} ({each['domain']})" for each in replicas_at)
+    print_result(
+        {"volume": name, "size_bytes": size_bytes, "replicas": replicas_at},
+        as_json=as_json,
+        text=f"nitro-volume: {name}: {size_bytes} bytes, {len(places)} replicas at {at}",
+    )
 
 
 @click.command()
@@ -112,9 +166,9 @@ def replace_command(
             f"{name}: {host_port_text(*new)} has not been filled: {status.missing_blocks} blocks are left; the next "
             "attachment goes on with it"
         )
-    if as_json:
-        print_json(
-            {"volume": name, "replaced": host_port_text(*old), "server": host_port_text(*new), "domain": server.domain}
-        )
-        return
-    click.echo(f"nitro-volume: {name}: {host_port_text(*new)} ({server.domain}) has replaced {host_port_text(*old)}")
+    replaced, by = host_port_text(*old), host_port_text(*new)
+    print_result(
+        {"volume": name, "replaced": replaced, "server": by, "domain": server.domain},
+        as_json=as_json,
+        text=f"nitro-volume: {name}: {by} ({server.domain}) has replaced {replaced}",
+    )
