@@ -115,15 +115,13 @@ class Replicas:
     async def fetch(self, number: int, command: CapsuleCommand, *, length_bytes: int) -> bytes:
         """Return what a replica writes for a command, up to URGENT_BYTES. Raises LinkError, RefusedError."""
         buffer = await self.memory.take_urgent()
-        is_quiet = False
         try:
             reply = await self.links[number].call(command, buffer=buffer)
-            is_quiet = True
             if reply.outcome is not CapsuleOutcome.OK:
                 raise RefusedError(self.links[number].name, reply)
             return bytes(buffer.view[:length_bytes])
         finally:
-            buffer.give_back(is_quiet=is_quiet)
+            buffer.give_back()
 
     async def entries(
         self, number: int, *, epoch: int, first: int, count: int, opcode: CapsuleOpcode = CapsuleOpcode.ENTRIES
