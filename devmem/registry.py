@@ -122,6 +122,14 @@ class Registry:
         del self._by_remote_key[registration.remote_key], self._by_local_key[registration.local_key]
         registration.release()
 
+    def renew_key(self, registration: Registration) -> None:
+        """Give a registration another remote key. Raises RegistrationError if it is not registered here."""
+        if self._by_remote_key.get(registration.remote_key) is not registration:
+            raise RegistrationError(f"{registration!r} is not registered here; register the memory again")
+        del self._by_remote_key[registration.remote_key]
+        registration.remote_key = _new_key(self._by_remote_key)
+        self._by_remote_key[registration.remote_key] = registration
+
     def close(self) -> None:
         """Withdraw all registrations."""
         for registration in list(self._by_remote_key.values()):

@@ -278,6 +278,13 @@ class Endpoint:
         self._registry.deregister(registration)
         self._engine.on_deregistered({registration.local_key, registration.remote_key}.__contains__)
 
+    def renew_key(self, registration: Registration) -> None:
+        """Give a registration another remote key: what peers write from now on with the one they know is refused.
+
+        Answers to reads that were asked for with that one still come. Raises RegistrationError as `deregister` does.
+        """
+        self._registry.renew_key(registration)
+
     # -- device memory ----------------------------------------------------------------------------------------------
 
     def bind_rx(self, region: Region, *, chunk_bytes: int | None = None) -> RxQueue:

@@ -28,18 +28,16 @@ class Use:
         """Begin the first use."""
         self.buffer = buffer
         self._users = 1
-        self._is_quiet = True
 
     def begin(self) -> None:
         """Begin another one."""
         self._users += 1
 
-    def end(self, *, is_quiet: bool = True) -> None:
-        """End one. Unless it `is_quiet`, a server may still use the memory."""
-        self._is_quiet = self._is_quiet and is_quiet
+    def end(self) -> None:
+        """End one."""
         self._users -= 1
         if not self._users:
-            self.buffer.give_back(is_quiet=self._is_quiet)
+            self.buffer.give_back()
 
 
 class Calls:
@@ -81,7 +79,7 @@ class Calls:
         found.calls -= 1
         error = None if future.cancelled() else future.exception()
         if use is not None:
-            use.end(is_quiet=not future.cancelled() and error is None)
+            use.end()
         if error is not None:
             self.drop(member, error)
         elif not future.cancelled() and future.result().outcome is not CapsuleOutcome.FENCED:

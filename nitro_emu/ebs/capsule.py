@@ -24,6 +24,10 @@ MAX_ZERO_BYTES: Final = 256 << 20
 """Blocks that one command may write without data: their entries are 1 MiB."""
 
 
+MAX_DIGESTS: Final = 512
+"""Extents of one command: a server reads 8 MiB for them, and does nothing else meanwhile."""
+
+
 class CapsuleOpcode(IntEnum):
     """What a command is."""
 
@@ -53,6 +57,9 @@ class CapsuleOpcode(IntEnum):
     HELD = 14
     """As ENTRIES, of the data that there is, whatever was decided since: what a block was before it was absent."""
 
+
+MAX_OWNER: Final = (1 << 63) - 1
+"""What a server's list of volumes can hold (SQLite)."""
 
 NO_DATA: Final = frozenset(
     {
@@ -197,13 +204,15 @@ def _check(command: CapsuleCommand) -> None:
     """Check what does not depend on the volume. Raises CapsuleError."""
     if command.epoch > MAX_EPOCH:
         raise CapsuleError(f"epoch {command.epoch}; {MAX_EPOCH} is the last one")
+    if command.owner > MAX_OWNER:
+        raise CapsuleError(f"owner {command.owner}; {MAX_OWNER} is the last one")
     if command.opcode is CapsuleOpcode.CREATE or command.opcode in NO_DATA:
         return
     if command.kind not in _KINDS.get(command.opcode, set(BlockKind)) or epoch_of(command.version) > command.epoch:
         raise CapsuleError(f"{command.opcode.name} of {command.kind.name}, version {command.version:#x}")
     most = _MOST_BYTES.get(command.opcode, MAX_IO_BYTES)
     if command.opcode is CapsuleOpcode.DIGESTS:
-        is_right = 0 < command.length <= MAX_IO_BYTES // 8
+        is_right = 0 < command.length <= MAX_DIGESTS
     else:
         is_right = 0 < command.length <= most and not (command.length % BLOCK_BYTES or command.offset % BLOCK_BYTES)
     if not is_right:
@@ -217,4 +226,6 @@ def reply_untrusted(data: bytes) -> CapsuleReply:
     outcome, version_of_format, epoch, owner, mark, value = _REPLY.unpack(data)
     if version_of_format != _FORMAT or outcome > max(CapsuleOutcome):
         raise CapsuleError(f"a reply of format {version_of_format} with outcome {outcome}")
+    if epoch > MAX_EPOCH or (mark > MAX_EPOCH and mark != BLANK):
+        raise CapsuleError(f"a reply of epoch {epoch} and mark {mark}; {MAX_EPOCH} is the last one")
     return CapsuleReply(outcome=CapsuleOutcome(outcome), epoch=epoch, owner=owner, mark=mark, value=value)

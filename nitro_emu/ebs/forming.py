@@ -13,6 +13,7 @@ All of it happens at the attachment, and again whenever a server has come back. 
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
@@ -22,11 +23,19 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from nitro_emu.ebs.capsule import BLANK, CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
+from nitro_emu.ebs.capsule import BLANK, MAX_DIGESTS, CapsuleCommand, CapsuleOpcode, CapsuleOutcome, CapsuleReply
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
-from nitro_emu.ebs.link import BufferMemory, ServerLink
-from nitro_emu.ebs.server.entries import ENTRY_BYTES, EXTENT_BLOCKS, U64, BlockKind, Entries
+from nitro_emu.ebs.link import BufferMemory, LinkError, ServerLink
+from nitro_emu.ebs.server.entries import (
+    ENTRY_BYTES,
+    EXTENT_BLOCKS,
+    MAX_EPOCH,
+    U64,
+    BlockKind,
+    Entries,
+    epoch_of,
+)
 from nitro_emu.ebs.server.store import DIGEST_BYTES
 from nitro_emu.ebs.view import View, adoptions, decide, majority, missing, roll_back, uncertain
 
@@ -44,9 +53,6 @@ ADOPTING_S: Final = 5.0
 time that they have. What was adopted until then need not be adopted again."""
 _ADOPTED_AT_ONCE: Final = 8
 """Commands to a replica for an extent, which it answers within LATE_S beside those for others."""
-_DIGESTS_AT_ONCE: Final = 512
-"""Extents: a server reads 8 MiB for them."""
-
 T = TypeVar("T")
 
 
@@ -85,8 +91,8 @@ class RefusedError(VolumeError):
     """A replica did not do a command."""
 
     def __init__(self, server: str, reply: CapsuleReply) -> None:
-        why = f": {os.strerror(reply.value)}" if reply.outcome is CapsuleOutcome.FAILED and reply.value else ""
-        super().__init__(f"{server}: {reply.outcome.name}{why}")
+        is_known = reply.outcome is CapsuleOutcome.FAILED and reply.value in errno.errorcode
+        super().__init__(f"{server}: {reply.outcome.name}{f': {os.strerror(reply.value)}' if is_known else ''}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,15 +121,13 @@ class Replicas:
     async def fetch(self, number: int, command: CapsuleCommand, *, length_bytes: int) -> bytes:
         """Return what a replica writes for a command, up to URGENT_BYTES. Raises LinkError, RefusedError."""
         buffer = await self.memory.take_urgent()
-        is_quiet = False
         try:
             reply = await self.links[number].call(command, buffer=buffer)
-            is_quiet = True
             if reply.outcome is not CapsuleOutcome.OK:
                 raise RefusedError(self.links[number].name, reply)
             return bytes(buffer.view[:length_bytes])
         finally:
-            buffer.give_back(is_quiet=is_quiet)
+            buffer.give_back()
 
     async def entries(
         self, number: int, *, epoch: int, first: int, count: int, opcode: CapsuleOpcode = CapsuleOpcode.ENTRIES
@@ -131,7 +135,10 @@ class Replicas:
         """Return what a replica has of blocks; `opcode`: or HELD. Raises LinkError, RefusedError."""
         command = self.command(opcode, epoch=epoch, offset=first * BLOCK_BYTES, length=count * BLOCK_BYTES)
         raw = await self.fetch(number, command, length_bytes=count * ENTRY_BYTES)
-        return Entries.decode_untrusted(raw, first_block=first)
+        entries = Entries.decode_untrusted(raw, first_block=first)
+        if epoch_of(int(entries.version.max())) > epoch:  # others would end a writer that asks them for such a version
+            raise LinkError(f"{self.links[number].name}: has blocks of an epoch that has not begun")
+        return entries
 
     async def ask(
         self, numbers: Iterable[int], command: CapsuleCommand, *, enough: int, within_s: float = math.inf
@@ -213,7 +220,11 @@ async def form(replicas: Replicas, *, last_epoch: int, without: int | None = Non
     count = len(replicas.links)
     enough = majority(count)
     known = await replicas.ask(range(count), replicas.command(CapsuleOpcode.STATUS), enough=enough, within_s=ANSWER_S)
-    known = {number: reply for number, reply in known.items() if reply.outcome is CapsuleOutcome.OK}
+    known = {
+        number: reply
+        for number, reply in known.items()
+        if reply.outcome is CapsuleOutcome.OK and reply.epoch < MAX_EPOCH  # else it has no other epoch to promise
+    }
     if len(known.keys() - {without}) >= enough:
         known = {number: reply for number, reply in known.items() if number != without}
     _require(replicas, known, "answer")
@@ -253,8 +264,8 @@ async def _reconcile(replicas: Replicas, view: View, *, marks: dict[int, int]) -
     """Have all members adopt one decision. Raises NotFormedError."""
     extents = -(-replicas.size_bytes // (EXTENT_BLOCKS * BLOCK_BYTES))
     differing = list[int]()
-    for first in range(0, extents, _DIGESTS_AT_ONCE):
-        count = min(_DIGESTS_AT_ONCE, extents - first)
+    for first in range(0, extents, MAX_DIGESTS):
+        count = min(MAX_DIGESTS, extents - first)
         command = replicas.command(CapsuleOpcode.DIGESTS, epoch=view.epoch, offset=first, length=count)
         found = await replicas.all(
             {each: replicas.fetch(each, command, length_bytes=count * DIGEST_BYTES) for each in marks}
@@ -263,13 +274,18 @@ async def _reconcile(replicas: Replicas, view: View, *, marks: dict[int, int]) -
             digests = {raw[at : at + DIGEST_BYTES] for raw in found.values()}
             if len(digests) > 1 or any(digest[-1] & 1 for digest in digests):
                 differing.append(first + at // DIGEST_BYTES)
-    gate, until_at = asyncio.Semaphore(_COMPARED_AT_ONCE), time_now() + ADOPTING_S
+    left, until_at = iter(differing), time_now() + ADOPTING_S
 
-    async def compare(extent: int) -> None:
-        async with gate:
+    async def compare() -> None:
+        for extent in left:
             await _reconcile_extent(replicas, view, extent=extent, marks=marks, until_at=until_at)
 
-    await asyncio.gather(*map(compare, differing))
+    comparing = [asyncio.ensure_future(compare()) for _ in range(_COMPARED_AT_ONCE)]
+    try:
+        await asyncio.gather(*comparing)
+    finally:
+        for each in comparing:
+            each.cancel()
 
 
 async def _reconcile_extent(

@@ -24,8 +24,8 @@ class Buffer(Protocol):
     def key(self) -> int:
         """What servers name to reach it."""
 
-    def give_back(self, *, is_quiet: bool) -> None:
-        """Return it. Unless it `is_quiet`, a server may still use it: it is reachable for none of them from now on."""
+    def give_back(self) -> None:
+        """Return it: no server reaches it from now on."""
 
 
 class BufferMemory(Protocol):

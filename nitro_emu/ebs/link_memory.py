@@ -1,7 +1,7 @@
 """Memory of requests: slots of two sizes, each registered with a key of its own, for what servers write.
 
-A slot that a server may still write to, since it has not answered, gets another key: what that server still writes with
-the old one is refused, so that one request never sees another one's data. Before the data of a slot there is room for
+A slot whose key was told gets another one when it is given back: what a server still writes with the old one, as it
+answers late or lies, is refused, so that it alters no other request's data. Before the data of a slot there is room for
 a command, so that both are sent as one message, from where they lie.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from devmem import Access, Region, Registration
+from devmem import Access, Region
 from nitro_emu.ebs.capsule import COMMAND_BYTES, MAX_IO_BYTES
 from nitro_emu.ebs.link import URGENT_BYTES
 from srd import Endpoint
@@ -33,15 +33,18 @@ class BufferSlot:
 
     def __init__(self, slots: _Slots, offset: int) -> None:
         self._slots = slots
-        self.offset = offset
         self.view = slots.region.view(offset, length=slots.slot_bytes)
         self._head = slots.region.view(offset - COMMAND_BYTES, length=COMMAND_BYTES)
         self._address = slots.region.address + offset - COMMAND_BYTES
-        self._registration = self._register()
+        self._registration = slots.endpoint.register(
+            slots.region, offset=offset, length=slots.slot_bytes, access=_RIGHTS, peers=None
+        )
+        self._is_told = False
 
     @property
     def key(self) -> int:
         """What a server names to reach it; offsets are from its beginning."""
+        self._is_told = True
         return self._registration.remote_key
 
     def message(self, capsule: bytes) -> int:
@@ -54,18 +57,13 @@ class BufferSlot:
         self.view.release()
         self._head.release()
 
-    def give_back(self, *, is_quiet: bool) -> None:
-        """Return it. Unless it `is_quiet`, it has another key from now on."""
-        if not is_quiet:
-            self._slots.endpoint.deregister(self._registration)
-            self._registration = self._register()
+    def give_back(self) -> None:
+        """Return it; nobody knows its key from now on."""
+        if self._is_told:
+            self._slots.endpoint.renew_key(self._registration)
+            self._is_told = False
         self._slots.free.append(self)
         self._slots.count.release()
-
-    def _register(self) -> Registration:
-        return self._slots.endpoint.register(
-            self._slots.region, offset=self.offset, length=self._slots.slot_bytes, access=_RIGHTS, peers=None
-        )
 
 
 class _Slots:

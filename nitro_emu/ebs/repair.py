@@ -66,12 +66,15 @@ class Repair:
         except (LinkError, RefusedError) as error:
             self._calls.drop(member, error)
             return
-        if entries.kind[0] == BlockKind.ABSENT and (found := self._view.members.get(member)) is not None:
-            self._calls.log.warning(
-                "%s: block %d was corrupt, and is repaired", self._calls.replicas.links[member].name, block
-            )
-            found.lacks(block, version=int(entries.version[0]))
-            self._has_gap.set()
+        if entries.kind[0] != BlockKind.ABSENT or (found := self._view.members.get(member)) is None:
+            return
+        name = self._calls.replicas.links[member].name
+        if not (version := int(entries.version[0])):  # the next view decides it
+            self._calls.drop(member, LinkError(f"{name}: has lost which version of block {block} it had"))
+            return
+        self._calls.log.warning("%s: block %d was corrupt, and is repaired", name, block)
+        found.lacks(block, version=version)
+        self._has_gap.set()
 
     async def _give(self, member: int, *, first: int, count: int, version: int) -> bool | None:
         """Copy blocks to a member; return whether it has them, None: a later write is on its way to all members."""
@@ -82,11 +85,15 @@ class Repair:
         use = Use(await self._calls.replicas.memory.take(count * BLOCK_BYTES))
         try:
             reply = await self._calls.call(source, self._calls.command(CapsuleOpcode.READ, **place), use)
-            if reply is not None and reply.outcome is CapsuleOutcome.ABSENT:
+            if reply is None:
+                return False
+            if reply.outcome is CapsuleOutcome.ABSENT and first <= reply.value < first + count:
                 await self.note_absent(source, block=reply.value)
-            if reply is not None and reply.outcome is CapsuleOutcome.CHANGED:
+                return False
+            if reply.outcome is CapsuleOutcome.CHANGED:
                 return None if count == 1 else await self._give(member, first=first, count=1, version=version)
-            if reply is None or reply.outcome is not CapsuleOutcome.OK:
+            if reply.outcome is not CapsuleOutcome.OK:
+                self._calls.refused(source, reply)
                 return False
             write = self._calls.command(CapsuleOpcode.WRITE, kind=BlockKind.DATA, **place)
             reply = await self._calls.call(member, write, use)

@@ -370,7 +370,7 @@ class ReplicatedVolume:
                 done, waiting = await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
                 for future in done:
                     member, use = asked[future]
-                    if await self._has_read(calls, member, reply_of(future)):
+                    if await self._has_read(calls, member, reply_of(future), first=first, end=end):
                         into[:] = use.buffer.view[: len(into)]
                         self._hedge.answered(len(into), took_s=time_now() - began_at)
                         return True
@@ -380,11 +380,11 @@ class ReplicatedVolume:
             for _, use in asked.values():
                 use.end()
 
-    async def _has_read(self, calls: Calls, member: int, reply: CapsuleReply | None) -> bool:
+    async def _has_read(self, calls: Calls, member: int, reply: CapsuleReply | None, *, first: int, end: int) -> bool:
         """Return whether a member has answered with data."""
         if reply is None:
             return False
-        if reply.outcome is CapsuleOutcome.ABSENT:
+        if reply.outcome is CapsuleOutcome.ABSENT and first <= reply.value < end:
             await self._repair.note_absent(member, block=reply.value)
         elif reply.outcome not in {CapsuleOutcome.OK, CapsuleOutcome.CHANGED}:
             calls.refused(member, reply)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum, auto
@@ -80,7 +79,7 @@ class OutgoingPeer:
         self._outgoing = outgoing
         self._log = log
         self._hello: npt.NDArray[np.uint8] = np.empty(0, np.uint8)  # while it is sent
-        self._posts: deque[tuple[Callable[[int], None], Callable[[Status], None]]] = deque()
+        self._posts: dict[int, tuple[Callable[[int], None], Callable[[Status], None]]] = {}  # by the caller's number
 
     @property
     def packet_bytes(self) -> int | None:
@@ -94,11 +93,18 @@ class OutgoingPeer:
         """The number of the peer, if it is open."""
         return self.peer if self.state is RemoteState.OPEN else None
 
-    def post(self, post: Callable[[int], None], *, fail: Callable[[Status], None]) -> None:
-        """Call `post` with the number of the peer when it is open; or `fail`, if it cannot be opened."""
-        self._posts.append((post, fail))
+    def post(self, post: Callable[[int], None], *, fail: Callable[[Status], None], number: int = 0) -> None:
+        """Call `post` with the number of the peer when it is open; or `fail`, if it cannot be opened.
+
+        `number`: the request's, by which it can be withdrawn.
+        """
+        self._posts[number] = post, fail
         if self.state is RemoteState.IDLE:
             self._open()
+
+    def withdraw(self, number: int) -> bool:
+        """Forget a request that waits for the peer; return whether there was one."""
+        return self._posts.pop(number, None) is not None
 
     def _open(self) -> None:
         try:
@@ -185,7 +191,7 @@ class OutgoingPeer:
             return
         self.state = RemoteState.OPEN
         while self._posts and self.state is RemoteState.OPEN:
-            post, _ = self._posts.popleft()
+            post, _ = self._posts.pop(next(iter(self._posts)))
             post(self.peer)
 
     def may_stay(self) -> bool:
@@ -207,8 +213,8 @@ class OutgoingPeer:
         self._fail_waiting(status)
 
     def _fail_waiting(self, status: Status) -> None:
-        waiting, self._posts = self._posts, deque()
-        for _, fail in waiting:
+        waiting, self._posts = self._posts, {}
+        for _, fail in waiting.values():
             fail(status)
 
     def close(self) -> None:

@@ -82,8 +82,9 @@ class ProtocolConfig:
     GiB) takes it at 29 Mbit/s."""
 
     reassembly_timeout_s: float = 30.0
-    """An incomplete send of which nothing more arrives for this long is discarded by its receiver, as is one that has
-    been incomplete for `request_timeout_s`: a sender that never continues cannot keep the memory. Time in which the
+    """An incomplete send, or write with immediate, of which nothing more arrives for this long is discarded by its
+    receiver, as is one that has been incomplete for `request_timeout_s`: a sender that never continues cannot keep the
+    memory, or a card's receive request. Time in which the
     receiver refused it for lack of memory counts, too: a receiver without memory for that long is not ready. Linux
     keeps the fragments of an IP packet as long. A live sender continues within a few round trips, or its peer ends
     within about a second."""

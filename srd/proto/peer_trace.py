@@ -182,10 +182,10 @@ class PeerTrace:
         freed_bytes = sum(extent.length for extent in released)
         self._record(trace.MessageAborted(burst.message, _KINDS[burst.flags & OPCODE_BITS], freed_bytes), now=now)
 
-    def message_discarded(self, message: int, *, released: Iterable[Extent], now: float) -> None:
-        """Record a send that this end discarded, and the pieces of it that are freed."""
+    def message_discarded(self, message: int, *, opcode: int, released: Iterable[Extent], now: float) -> None:
+        """Record a message that this end discarded, and the pieces of it that are freed."""
         freed_bytes = sum(extent.length for extent in released)
-        self._record(trace.MessageAborted(message, _KINDS[Opcode.SEND], freed_bytes), now=now)
+        self._record(trace.MessageAborted(message, _KINDS[opcode], freed_bytes), now=now)
 
     def ack_sent(self, ack: Ack, *, now: float) -> None:
         """Record an ack that is handed out to be sent."""

@@ -169,6 +169,19 @@ def test_deregister__the_key_stops_working_at_once(registry: Registry) -> None:
         registry.deregister(one)
 
 
+def test_renew_key__the_old_one_stops_working_at_once(registry: Registry) -> None:
+    registration = register(registry)
+    before = registration.remote_key
+    registry.renew_key(registration)
+    assert registration.remote_key != before
+    place = REGION.address
+    assert lookups(registry, (registration.local_key, before), offset=0, length=1) == [place, None, None]
+    assert lookups(registry, keys_of(registration), offset=0, length=1) == [place] * 3
+    registry.deregister(registration)
+    with pytest.raises(RegistrationError, match="is not registered here"):
+        registry.renew_key(registration)
+
+
 def test_registration__keeps_its_region_open_and_hides_its_keys(registry: Registry) -> None:
     with Region(SIZE) as region:
         registration: Registration = registry.register(region, offset=0, length=10, access=ALL, peers=None)

@@ -31,12 +31,14 @@ from nitro_emu.ebs.server.replica import Replica, Transfer
 from nitro_emu.ebs.server.store import BlockStore
 from srd import Endpoint, EndpointConfig, Keys, SrdError
 from srd.listening import listen_at
+from srd.log_limit import RateLimit
 from srd.secure.config import SecurityConfig
 
 MAX_VOLUME_BYTES: Final = 64 << 40
 """io2 Block Express's."""
 
 _log: Final = logging.getLogger(__name__)
+_log.addFilter(RateLimit())  # a client causes as many records as it likes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +163,11 @@ class VolumeServer:
         try:
             row = VolumeRow(command.volume, command.length, 0, 0, -1 if is_blank else 0)
             replica = self._open(row)
-            self._ledger.create(command.volume, size_bytes=command.length, mark=row.mark)
+            try:
+                self._ledger.create(command.volume, size_bytes=command.length, mark=row.mark)
+            except VolumeError:
+                replica.store.close()
+                raise
         except VolumeError as error:
             _log.error("volume %x cannot be made: %s", command.volume, error)
             return CapsuleReply(outcome=CapsuleOutcome.FAILED)

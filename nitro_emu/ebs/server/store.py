@@ -25,6 +25,8 @@ from nitro_emu.ebs.server.entries import ENTRY_BYTES, EXTENT_BLOCKS, BlockKind, 
 from nitro_emu.ebs.server.wal import LOG_BYTES, Appended, Wal, WalRecord, checksums
 
 DIGEST_BYTES: Final = 8
+MAX_KEPT_DIGESTS: Final = 1 << 18
+"""Of 1 TiB, in 40 MB: a volume may be 64 TiB, whose writer asks for all when it attaches."""
 
 
 class AbsentError(VolumeError):
@@ -248,7 +250,9 @@ class BlockStore:
             if version and (entries.version != version).any():
                 return False
             if (absent := np.flatnonzero(entries.kind == BlockKind.ABSENT)).size:
-                raise AbsentError(first_block + int(absent[0]), is_corrupt=False)
+                block = first_block + int(absent[0])
+                self._digests.pop(block // EXTENT_BLOCKS, None)  # of before, if it is the entry that is corrupt
+                raise AbsentError(block, is_corrupt=False)
             if (has_data := entries.kind == BlockKind.DATA).any():
                 self._data.read(into, offset=first_block * BLOCK_BYTES)
         except OSError as error:
@@ -277,6 +281,8 @@ class BlockStore:
             is_absent = entries.kind == BlockKind.ABSENT
             content = hashlib.blake2b(entries.version.tobytes() + is_absent.tobytes(), digest_size=DIGEST_BYTES)
             number = int.from_bytes(content.digest()) & ~1 | bool(is_absent.any())
+            if len(self._digests) >= MAX_KEPT_DIGESTS:
+                self._digests.clear()
             known = self._digests[extent] = number.to_bytes(DIGEST_BYTES)
         return known
 

@@ -33,5 +33,6 @@ class EfaConfig(VfConfig):
     max_connections: int = Field(default=64, ge=1, le=4096)
     """Programs that have the device open at the same time: a rank for each core of a large host."""
 
-    max_mr_bytes: Size = Field(default=8 << 30, ge=4096, lt=1 << 63)
-    """Registered memory of all programs together. It is theirs, and mapped by the card: the bound is on page tables."""
+    max_mr_bytes: Size = Field(default=8 << 30, ge=4096, lt=1 << 44)
+    """Registered memory of all programs together. It is theirs, and mapped by the card: the bound is on page tables.
+    Programs are told it in pages, a number of 32 bits (QUEUE_ATTR)."""

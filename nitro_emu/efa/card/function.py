@@ -6,10 +6,10 @@ its engine's events. Nothing in it is shared with another virtual function but t
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
@@ -17,7 +17,6 @@ from typing import Final
 
 from nitro_emu.counters import DeviceCounters, PortCounters
 from nitro_emu.efa.abi.enums import QpState
-from nitro_emu.efa.abi.limits import MAX_RQ_DEPTH
 from nitro_emu.efa.card.closer import RETRY_S, Closer
 from nitro_emu.efa.card.config import EfaConfig
 from nitro_emu.efa.card.event_ring import QP_ERROR
@@ -52,10 +51,12 @@ SQ_SHARE: Final = 128
 """Entries that one pass takes from a send queue, so that no queue pair waits for another's."""
 SHARED_SQ_SHARE: Final = 32
 """The same while other virtual functions have programs, too."""
+SHARED_PASS_SHARE: Final = 128
+"""Entries and descriptors that one pass takes from all queues then: a program has hundreds of these."""
 CANCEL_SHARE: Final = 256
-"""Requests that one pass ends of an address handle that is destroyed, to which all queue pairs may have some."""
+"""Requests that one pass ends of queue pairs in the error state, and of address handles that are destroyed."""
 RQ_SHARE: Final = 256
-"""Descriptors that one pass takes from a receive queue; messages that need more have them fetched."""
+"""Descriptors that are taken from a receive queue before a message needs them, and are all that the card keeps."""
 MESSAGE_BYTES: Final = 64 << 10
 """Longest message of the transport that carries a send: more than any MTU."""
 _RTS: Final = QpState.RTS
@@ -85,9 +86,11 @@ class EfaFunction:
         self._on_failure = on_failure
         self._has_failed = False
         self._sq_share = SQ_SHARE
+        self._pass_share = sys.maxsize
+        self._left = sys.maxsize  # of the share of this pass
         self._admin_at = 0.0  # when the next admin command may be carried out, by time.monotonic()
-        self._breaking: deque[CardQueuePair] = deque()  # whose error state is being entered
-        self._waiting: dict[CardQueuePair, None] = {}  # whose send queues are looked at in the next pass
+        self._cancelling: deque[tuple[Iterator[int], Callable[[], None]]] = deque()  # requests, and what is done then
+        self._waiting: dict[CardQueuePair, None] = {}  # whose queues are looked at in the next pass, in this order
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -108,6 +111,7 @@ class EfaFunction:
 
     def poll(self) -> bool:
         """Do at once what is due at the engine; return whether that was anything."""
+        self._left = self._pass_share
         return self.engine().driver.poll()
 
     @property
@@ -123,6 +127,7 @@ class EfaFunction:
     def share_loop(self, *, is_shared: bool) -> None:
         """Take small shares of a pass, or not: other virtual functions wait for them."""
         self._sq_share = SHARED_SQ_SHARE if is_shared else SQ_SHARE
+        self._left = self._pass_share = SHARED_PASS_SHARE if is_shared else sys.maxsize
         self.engine().driver.share_loop(is_shared=is_shared)
 
     def admin_wait_s(self) -> float:
@@ -171,24 +176,37 @@ class EfaFunction:
     # -- queue pairs ------------------------------------------------------------------------------------------------
 
     def run_later(self, qp: CardQueuePair) -> None:
-        """Look at a send queue in the next pass."""
+        """Look at the queues in the next pass."""
         self._waiting[qp] = None
         self.run_soon(self._run_waiting)
 
     def _run_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, {}
-        for qp in waiting:
+        """Look at queues until the share of a pass is used up; those that are left come first in the next one."""
+        self._left = self._pass_share
+        for _ in range(len(self._waiting)):
+            if self._left <= 0:
+                break
+            qp = next(iter(self._waiting))
+            del self._waiting[qp]
             if not qp.is_destroyed:
                 self.on_send_doorbell(qp)
+                if qp.state is _ERR:
+                    self.on_recv_doorbell(qp)
+        if self._waiting:
+            self.run_soon(self._run_waiting)
 
     def on_send_doorbell(self, qp: CardQueuePair) -> None:
         """Carry out what a program has posted, one share at a time."""
         if qp.sq is None or qp.state not in _FETCHING:
             return
+        if self._left <= 0:
+            self.run_later(qp)
+            return
         phase = qp.sq.phase
         qp.is_blocked = False
         try:
-            raw = qp.sq.fetch(self._sq_share)
+            raw = qp.sq.fetch(min(self._sq_share, self._left))
+            self._left -= len(raw) // qp.sq.wqe_bytes
             if raw and qp.state is _RTS:
                 self.requester.process(qp, raw, phase=phase)
             elif raw:
@@ -201,16 +219,20 @@ class EfaFunction:
             self.break_queue_pair(qp, str(error))
 
     def on_recv_doorbell(self, qp: CardQueuePair) -> None:
-        """Take the receive requests that a program has posted."""
+        """Take receive requests that a program has posted; in the error state, end them."""
         if qp.rq is None:
             return
+        if qp.state is _ERR and self._left > 0:
+            self._left -= qp.rq.available
+            self.responder.flush(qp)
         try:
-            qp.rq.fetch(most=MAX_RQ_DEPTH if qp.state is _ERR else RQ_SHARE)
+            taken = qp.rq.fetch(most=max(min(RQ_SHARE - qp.rq.available, self._left), 0))
         except AbiError as error:
             self.break_queue_pair(qp, str(error))
             return
-        if qp.state is _ERR:
-            self.responder.flush(qp)
+        self._left -= taken
+        if qp.state is _ERR and (taken or self._left <= 0):
+            self.run_later(qp)
 
     def break_queue_pair(self, qp: CardQueuePair, reason: str) -> None:
         """Put a queue pair whose program broke the rules of a ring into the error state."""
@@ -218,25 +240,31 @@ class EfaFunction:
             return
         self.log.warning("queue pair %d: %s; it is in the error state", qp.number, reason)
         qp.state = _ERR
-        self._breaking.append(qp)
-        if len(self._breaking) > 1:
-            return  # flushing one may overrun a completion queue, and break others: the first call does these, too
-        while self._breaking:
-            each = self._breaking[0]
-            try:
-                self.flush(each)
-                each.owner.warn(syndrome=QP_ERROR, number=each.number)
-            finally:
-                self._breaking.popleft()
+        self.flush(qp)
+        qp.owner.warn(syndrome=QP_ERROR, number=qp.number)
 
     def flush(self, qp: CardQueuePair) -> None:
-        """End all requests of a queue pair with FLUSHED."""
-        self.requester.cancel(qp.open_requests)
-        if qp.rq is not None:
-            with suppress(AbiError):
-                qp.rq.fetch()
-        self.responder.flush(qp)
+        """End all requests of a queue pair with FLUSHED, a share in each pass: a program may break hundreds at once."""
+        self._cancel(qp.open_requests)
         self.run_later(qp)
+
+    def _cancel(self, numbers: Iterable[int], *, then: Callable[[], None] = lambda: None) -> None:
+        """End requests with FLUSHED, a share in each pass, after those that were to be ended before; call `then`."""
+        self._cancelling.append((iter(list(numbers)), then))
+        if len(self._cancelling) == 1:
+            self._cancel_share()
+
+    def _cancel_share(self) -> None:
+        numbers, then = self._cancelling[0]
+        share = list(islice(numbers, CANCEL_SHARE))
+        try:
+            self.requester.cancel(share)
+        finally:
+            if len(share) < CANCEL_SHARE:
+                self._cancelling.popleft()
+                then()
+            if self._cancelling:
+                self.run_soon(self._cancel_share)
 
     def reset(self, qp: CardQueuePair) -> None:
         """Drop all requests of a queue pair without a completion.
@@ -272,13 +300,9 @@ class EfaFunction:
         if not same:
             del handle.pd.by_gid[handle.gid]
         handle.pd.users -= 1
-        self._cancel_share(handle, iter(list(handle.open_requests)))
+        self._cancel(handle.open_requests, then=partial(self._leave_remote, handle))
 
-    def _cancel_share(self, handle: CardAddressHandle, numbers: Iterator[int]) -> None:
-        self.requester.cancel(share := list(islice(numbers, CANCEL_SHARE)))
-        if len(share) == CANCEL_SHARE:
-            self.run_soon(partial(self._cancel_share, handle, numbers))
-            return
+    def _leave_remote(self, handle: CardAddressHandle) -> None:
         handle.remote.users -= 1
         if not handle.remote.users:
             del self._remotes[handle.gid]

@@ -290,6 +290,7 @@ class CardRequester:
             remote.post(
                 lambda peer: self._post_to(peer, number, request),
                 fail=lambda status: self._fail(number, request, status),
+                number=number,
             )
 
     def _post_to(self, peer: int, number: int, request: CardRequest) -> None:
@@ -436,6 +437,8 @@ class CardRequester:
                 self._fail(number, request, Status.FLUSHED)
             elif request.peer is not None:
                 self._cancel_posted(number << INDEX_BITS, request)
+            elif request.handle.remote.withdraw(number):
+                self._fail(number, request, Status.FLUSHED)
 
     def _cancel_posted(self, first: int, request: CardRequest) -> None:
         engine = self._engine()

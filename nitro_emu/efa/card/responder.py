@@ -318,7 +318,7 @@ class CardResponder:
             self.flush(qp)
 
     def flush(self, qp: CardQueuePair) -> None:
-        """Complete all posted receive requests of a queue pair in the error state with FLUSHED."""
+        """Complete the receive requests that were fetched of a queue pair in the error state with FLUSHED."""
         if qp.rq is None:
             return
         for request in qp.rq.take_all():

@@ -115,7 +115,7 @@ class _Buffer:
     def __init__(self, length_bytes: int) -> None:
         self.view = memoryview(bytearray(length_bytes))
 
-    def give_back(self, *, is_quiet: bool) -> None:
+    def give_back(self) -> None:
         """Nobody else uses it."""
 
 

@@ -7,8 +7,9 @@
    so, whatever the network does. The credit of an aborted message is released as soon as the abort is known.
 4. A message that its sender aborted is remembered until all its PSNs were received, so that no late packet starts it
    again.
-5. A message that does not become complete in time is discarded here (`overdue`, `discard`): its memory is freed at
-   once, its sender is refused, and gets the credit back when it has turned the message ABORTED.
+5. A message that does not become complete in time is discarded here (`overdue`, `discard`): its memory, or what its
+   notification has taken, is freed at once, its sender is refused, and gets the credit back when it has turned the
+   message ABORTED.
 
 What a peer can make this end keep is bounded: bytes and messages by credit, pieces by the rule that all packets but a
 message's last are full (`has_consistent_layout`), incomplete messages by the window of PSNs
@@ -243,7 +244,6 @@ class Receiver:
         self._missing_bytes += burst.length
         if takes_credit(burst.flags):
             self._begin(reassembly.credit_bytes, messages=1)
-        if reassembly.credit_bytes:
             self.check_at = min(self.check_at, now + self._patience_s)
         if len(self._incomplete) > self._config.window_packets + INCOMPLETE_BEYOND_WINDOW:
             self.protocol_error = (
@@ -296,7 +296,7 @@ class Receiver:
             self._aborted_limit = max(2 * len(self._aborted), _ABORTED_LIMIT)
 
     def discard(self, message: int) -> tuple[tuple[Extent, ...], Reassembly]:
-        """Discard an incomplete send; return its pieces, and what is left of it.
+        """Discard an incomplete message; return its pieces, and what is left of it.
 
         Its packets are refused until its sender turns it ABORTED. It takes the peer's credit until then, which bounds
         what is remembered.
@@ -311,12 +311,12 @@ class Receiver:
         return min(self._config.reassembly_timeout_s, self._config.request_timeout_s)
 
     def overdue(self, *, now: float) -> list[int]:
-        """Return the incomplete sends whose time is up."""
+        """Return the incomplete messages whose time is up, of those that the application is notified of."""
         if now < self.check_at:
             return []
         found, self.check_at = [], math.inf
         for message, reassembly in self._incomplete.items():
-            if reassembly.credit_bytes:
+            if takes_credit(reassembly.flags):
                 idle_at = reassembly.landed_at + self._config.reassembly_timeout_s
                 over_at = min(idle_at, reassembly.began_at + self._config.request_timeout_s)
                 if now >= over_at:

@@ -96,13 +96,14 @@ class Responder:
             self.nacks[message] = status
 
     def discard(self, messages: Iterable[int], *, now: float) -> None:
-        """Discard incomplete sends of the peer: their memory is freed, and the peer gets an RNR refusal."""
+        """Discard incomplete messages of the peer: what they hold is freed, and the peer gets an RNR refusal."""
         for message in messages:
             released, discarded = self._receiver.discard(message)
-            self._shared.events.append(MessageAborted(self._peer, released, discarded.key, discarded.length))
+            opcode = discarded.flags & OPCODE_BITS
+            self._shared.events.append(MessageAborted(self._peer, released, discarded.key, discarded.length, opcode))
             self._send_nack(message, status=Status.REMOTE_ERROR_RNR)
             if self._trace is not None:
-                self._trace.message_discarded(message, released=released, now=now)
+                self._trace.message_discarded(message, opcode=opcode, released=released, now=now)
 
     def _handle_aborted(self, burst: ReceivedBurst, *, now: float) -> None:
         opcode = burst.flags & OPCODE_BITS

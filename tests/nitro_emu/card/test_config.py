@@ -120,6 +120,7 @@ def test_defaults(tmp_path: Path) -> None:
         ("vfs: [{name: a, address: 127.0.0.1, paths: 65}]", "vfs[0].paths: 65 should be less than or equal to 64"),
         ("vfs: [{name: a, address: 127.0.0.1, memory_bytes: 24X}]", "24X is not a size: give bytes"),
         ("vfs: [{name: a, address: 127.0.0.1, memory_bytes: 1M}]", "memory_bytes: 1048576 should be greater"),
+        ("vfs: [{name: a, address: 127.0.0.1, max_mr_bytes: 16T}]", "max_mr_bytes: 17592186044416 should be less than"),
         (f"vfs: [{VF}, {{name: efa_0, address: 127.0.0.2}}]", "vfs: efa_0 is the name of two"),
         (f"vfs: [{VF}, {{name: b, address: 127.0.0.1}}]", "vfs: efa_0 and b have both 127.0.0.1 port 19875"),
         (f"vfs: [{VF}]\nrun_dir: run", "run_dir: 'run' is no absolute path"),

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nitro_emu.ebs.capsule import (
+    BLANK,
     COMMAND_BYTES,
+    MAX_DIGESTS,
     CapsuleCommand,
     CapsuleError,
     CapsuleOpcode,
@@ -20,7 +22,7 @@ from nitro_emu.ebs.capsule import (
     command_untrusted,
     reply_untrusted,
 )
-from nitro_emu.ebs.server.entries import BlockKind
+from nitro_emu.ebs.server.entries import MAX_EPOCH, BlockKind
 
 COMMAND = CapsuleCommand(
     opcode=CapsuleOpcode.WRITE, volume=2, epoch=3, owner=4, version=5, kind=BlockKind.DATA,
@@ -79,9 +81,20 @@ def test_a_changed_byte_is_another_command_or_none(at: int, value: int) -> None:
         ({"opcode": CapsuleOpcode.ZERO}, "ZERO of DATA"),
         ({"version": 4 << 40}, "WRITE of DATA, version 0x40000000000"),
         ({"epoch": 1 << 24}, "epoch 16777216; 16777215 is the last one"),
+        ({"opcode": CapsuleOpcode.PROMISE, "owner": 1 << 63}, "owner 9223372036854775808; 9223372036854775807 is the"),
+        ({"opcode": CapsuleOpcode.DIGESTS, "length": MAX_DIGESTS + 1}, f"DIGESTS of {MAX_DIGESTS + 1} at 4096"),
     ],
 )
 def test_what_no_writer_asks(fields: dict[str, Any], reason: str) -> None:
     wrong = CapsuleCommand(**{name: fields.get(name, getattr(COMMAND, name)) for name in COMMAND.__slots__})
     with pytest.raises(CapsuleError, match=reason):
         command_untrusted(wrong.encode())
+
+
+def test_a_replica_is_of_an_epoch_that_there_can_be_or_blank() -> None:
+    for epoch, mark in ((MAX_EPOCH, MAX_EPOCH), (1, BLANK)):
+        reply = replace(REPLY, epoch=epoch, mark=mark)
+        assert reply_untrusted(reply.encode()) == reply
+    for epoch, mark in ((MAX_EPOCH + 1, 1), (1, MAX_EPOCH + 1), (1, BLANK - 1)):
+        with pytest.raises(CapsuleError, match="is the last one"):
+            reply_untrusted(replace(REPLY, epoch=epoch, mark=mark).encode())

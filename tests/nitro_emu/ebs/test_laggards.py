@@ -30,8 +30,8 @@ class _Counted(Buffer):
         super().__init__(length_bytes)
         self._free = free
 
-    def give_back(self, *, is_quiet: bool) -> None:
-        super().give_back(is_quiet=is_quiet)
+    def give_back(self) -> None:
+        super().give_back()
         self._free.release()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.replicas import ReplicatedVolume
-from nitro_emu.ebs.server.entries import EXTENT_BLOCKS
+from nitro_emu.ebs.server.entries import ENTRY_BYTES, EXTENT_BLOCKS
 from tests.nitro_emu.ebs.histories import content, value_of
 from tests.nitro_emu.ebs.virtual_servers import VOLUME, Link, Memory, Server, run
 
@@ -100,5 +100,24 @@ def test_a_corrupt_block_is_read_from_another_server_and_repaired(place: int) ->
         assert stage.servers[1].replica is not None
         into = memoryview(bytearray(BLOCKS * BLOCK_BYTES))
         assert stage.servers[1].replica.store.read(0, into=into)
+
+    run(main)
+
+
+def test_an_entry_that_is_corrupt_is_decided_again_and_its_block_repaired() -> None:
+    async def main() -> None:
+        stage = Stage()
+        async with stage.volume as volume:
+            await stage.write_all(first_value=1)
+            await asyncio.sleep(1)  # of virtual time: the last write is everywhere
+            stage.servers[1].disk.files["entries"].cached[7 * ENTRY_BYTES] ^= 1
+            for _ in range(3):  # servers take turns
+                assert await stage.read_all() == list(range(1, BLOCKS + 1))
+            await asyncio.sleep(1)  # of virtual time: it is let in again
+            await volume.wait_whole()
+        assert stage.servers[1].replica is not None
+        into = memoryview(bytearray(BLOCKS * BLOCK_BYTES))
+        assert stage.servers[1].replica.store.read(0, into=into)
+        assert value_of(into[7 * BLOCK_BYTES :][:BLOCK_BYTES]) == 8
 
     run(main)

@@ -41,8 +41,8 @@ class CountedBuffer(Buffer):
         super().__init__(length_bytes)
         self._memory = memory
 
-    def give_back(self, *, is_quiet: bool) -> None:
-        super().give_back(is_quiet=is_quiet)
+    def give_back(self) -> None:
+        super().give_back()
         self._memory.give_back()
 
 

@@ -36,6 +36,8 @@ class Two:
     server_memory: ServerMemory
     peers: list[Peer] = field(default_factory=list)
     """Of the server, in the order in which they came."""
+    connections: list[WriterConnection] = field(default_factory=list)
+    """Likewise."""
 
     def link(self) -> SrdLink:
         return SrdLink(self.writer, *self.server.address)
@@ -58,7 +60,7 @@ async def served(reply: Replier) -> AsyncIterator[Two]:
         async def accept() -> None:
             async for peer in server:
                 two.peers.append(peer)
-                WriterConnection(peer, memory=two.server_memory, tasks=tasks, reply=reply)
+                two.connections.append(WriterConnection(peer, memory=two.server_memory, tasks=tasks, reply=reply))
 
         accepting = asyncio.ensure_future(accept())
         yield two
@@ -87,7 +89,7 @@ async def test_the_data_of_a_write_comes_with_its_command(length: int) -> None:
         buffer.view[:length] = data
         async with asyncio.timeout(PATIENCE_S):
             replies = await asyncio.gather(*(two.link().call(command, buffer=buffer) for _ in range(2)))
-        buffer.give_back(is_quiet=True)
+        buffer.give_back()
         assert sorted(each.value for each in replies) == [1, 2]
         assert found == [(command, data)] * 2
 
@@ -225,12 +227,40 @@ async def test_what_is_read_for_a_call_that_was_cancelled_lands_nowhere() -> Non
         await until(lambda: begun)
         call.cancel()
         await asyncio.wait([call])
-        buffer.give_back(is_quiet=False)
+        buffer.give_back()
         again = await two.memory.take(BLOCK_BYTES)
         assert again is buffer
         again.view[:BLOCK_BYTES] = bytes(BLOCK_BYTES)
         may_end.set()
         await two.all_slots()  # the late answer has ended
+        assert bytes(again.view[:BLOCK_BYTES]) == bytes(BLOCK_BYTES)
+        async with asyncio.timeout(PATIENCE_S):
+            assert (await link.call(READ, buffer=again)).outcome is CapsuleOutcome.OK
+        assert bytes(again.view[:BLOCK_BYTES]) == b"\xee" * BLOCK_BYTES
+
+
+async def test_a_server_that_has_answered_reaches_no_later_request() -> None:
+    """It may lie, and write once more: what others have sent, and what is to be sent to others, lies there by then."""
+    keys = list[int]()
+
+    async def reply(command: CapsuleCommand, transfer: Transfer) -> CapsuleReply | None:
+        keys.append(command.key)
+        transfer.memory[: command.length] = b"\xee" * command.length
+        transfer.push(command.length)
+        return None
+
+    async with served(reply) as two:
+        link, buffer = two.link(), await two.memory.take(BLOCK_BYTES)
+        async with asyncio.timeout(PATIENCE_S):
+            assert (await link.call(READ, buffer=buffer)).outcome is CapsuleOutcome.OK
+        buffer.give_back()
+        again = await two.memory.take(BLOCK_BYTES)
+        assert again is buffer
+        again.view[:BLOCK_BYTES] = bytes(BLOCK_BYTES)
+        slot = await two.server_memory.take()
+        slot.view[:BLOCK_BYTES] = b"\xdd" * BLOCK_BYTES
+        two.connections[0]._write(slot, BLOCK_BYTES, key=keys[0], number=99)
+        await two.all_slots()  # it was refused
         assert bytes(again.view[:BLOCK_BYTES]) == bytes(BLOCK_BYTES)
         async with asyncio.timeout(PATIENCE_S):
             assert (await link.call(READ, buffer=again)).outcome is CapsuleOutcome.OK

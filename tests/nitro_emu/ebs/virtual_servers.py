@@ -14,6 +14,7 @@ from nitro_emu.ebs import link
 from nitro_emu.ebs.capsule import (
     MAX_IO_BYTES,
     CapsuleCommand,
+    CapsuleError,
     CapsuleOutcome,
     CapsuleReply,
     command_untrusted,
@@ -64,9 +65,9 @@ class Buffer:
         self.view = memoryview(bytearray(length_bytes))
         self.is_reachable = True
 
-    def give_back(self, *, is_quiet: bool) -> None:
+    def give_back(self) -> None:
         """Others' data lies there at once; whoever still reads it reads that."""
-        self.is_reachable = is_quiet
+        self.is_reachable = False
         self.view[:] = b"\xee" * len(self.view)
 
 
@@ -204,17 +205,16 @@ class Link:
         transfer = Transfer(data)
         try:
             reply = await self.server.handle(command_untrusted(message), transfer)
-        except link.LinkError as error:
+            if not await self.pass_network() or (reply is None and not transfer.land(buffer)):
+                return
+            answer = CapsuleReply(outcome=CapsuleOutcome.OK) if reply is None else reply_untrusted(reply.encode())
+        except (link.LinkError, CapsuleError) as error:  # of the latter the connection ends
             if not done.done():
-                done.set_exception(error)
+                done.set_exception(link.LinkError(f"{self.name}: {error}"))
                 done.exception()
             return
-        if not await self.pass_network() or (reply is None and not transfer.land(buffer)):
-            return
         if not done.done():
-            done.set_result(
-                CapsuleReply(outcome=CapsuleOutcome.OK) if reply is None else reply_untrusted(reply.encode())
-            )
+            done.set_result(answer)
 
     async def close(self) -> None:
         pass

@@ -211,3 +211,19 @@ async def test_welcome__a_second_one_changes_nothing() -> None:
     assert remote.state is RemoteState.OPEN
     rig.endpoint.on_introduction_untrusted(PEER, b"\x09broken")
     assert not rig.engine.closed
+
+
+async def test_a_request_that_is_withdrawn_is_neither_posted_nor_failed() -> None:
+    rig = Rig(has_chip=False)
+    remote = rig.endpoint.remote(b"r" * 16)
+    done: list[tuple[str, int]] = []
+    for number in range(4):
+        remote.post(
+            lambda _peer, number=number: done.append(("posted", number)),  # type: ignore[misc]
+            fail=lambda _status, number=number: done.append(("failed", number)),  # type: ignore[misc]
+            number=number,
+        )
+    assert [remote.withdraw(number) for number in (1, 1, 9)] == [True, False, False]
+    remote.on_opened()
+    remote.on_welcome_untrusted(pack_welcome(b""))
+    assert done == [("posted", 0), ("posted", 2), ("posted", 3)], "in their order"

@@ -9,6 +9,7 @@ import pytest
 
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
+from nitro_emu.ebs.server import store as store_module
 from nitro_emu.ebs.server.disk import Disk, OsDisk
 from nitro_emu.ebs.server.entries import EXTENT_BLOCKS, BlockKind, Entries, version_of
 from nitro_emu.ebs.server.store import AbsentError, BlockStore, StoreError
@@ -209,3 +210,14 @@ def test_entries_of_another_place_are_not_taken() -> None:
     raw = Entries.alike(2, version=3, kind=BlockKind.ZERO).encode(first_block=10)
     assert Entries.decode_untrusted(raw, first_block=10).kind.tolist() == [BlockKind.ZERO, BlockKind.ZERO]
     assert Entries.decode_untrusted(raw, first_block=11).kind.tolist() == [BlockKind.ABSENT, BlockKind.ABSENT]
+
+
+@pytest.mark.sources  # replaces a constant
+def test_digests_of_a_large_volume_are_not_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "MAX_KEPT_DIGESTS", 3)
+    store = BlockStore(VirtualDisk(), size_bytes=SIZE_BYTES)
+    put(store, 1, pattern(1), version=1)
+    first = [store.digest(extent) for extent in range(10)]
+    assert len(store._digests) <= 3
+    assert [store.digest(extent) for extent in range(10)] == first
+    assert first[0] != first[1]

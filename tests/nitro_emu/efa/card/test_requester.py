@@ -64,3 +64,22 @@ def test_what_is_destroyed_ends_its_own_requests_and_looks_at_no_others() -> Non
         rig.requester.on_completed(number << INDEX_BITS, count=1, status=Status.FLUSHED)
     assert not any(each.open_requests for each in (*qps, *handles))
     assert rig.requester.idle.is_set()
+
+
+def test_a_request_that_waits_for_its_peer_ends_at_once_and_is_forgotten() -> None:
+    """Or a program that posts, and resets its queue pair, again and again, would have the card keep them all."""
+    rig, qp, kept = Rig(), queue_pair(), dict[int, object]()
+    remote = SimpleNamespace(
+        open_peer=None,
+        post=lambda post, *, fail, number: kept.setdefault(number, (post, fail)),
+        withdraw=lambda number: kept.pop(number, None) is not None,
+    )
+    waits: Any = SimpleNamespace(open_requests={}, remote=remote)
+    for _ in range(3):
+        rig.post(qp, waits)
+    assert list(kept) == [1, 2, 3]
+    rig.requester.cancel(qp.open_requests)
+    assert not kept
+    assert not qp.open_requests
+    assert not waits.open_requests
+    assert rig.requester.idle.is_set()

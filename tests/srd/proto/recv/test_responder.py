@@ -11,7 +11,7 @@ import pytest
 
 from netns.netem.shape import Shape
 from srd.proto.events import BatchCompletion, Completion, Extent, MessageAborted, MessagesReceived, WriteReceived
-from srd.proto.wire.data import IMMEDIATE, PacketType, ReceivedBurst, single_packet
+from srd.proto.wire.data import IMMEDIATE, Opcode, PacketType, ReceivedBurst, single_packet
 from srd.proto.wire.status import REFUSALS, Status
 from srd.proto.work_request import BatchRequest
 from tests.simulation import Conditions, Packet, content, ended, received
@@ -175,17 +175,20 @@ def test_cancel__of_what_no_inbox_took_is_not_reported(kind: str) -> None:
     assert pair.is_idle()
 
 
-def test_discard__of_what_was_taken_is_reported_once() -> None:
+@pytest.mark.parametrize("kind", ["send", "write"])
+def test_discard__of_what_was_taken_is_reported_once(kind: str) -> None:
     """Its sender stops in the middle; after the timeout it is discarded here, and then turned ABORTED there."""
     destinations, pair = deciding(shape=SLOW, reassembly_timeout_s=0.3)
-    pair.send(1, length=4 * MIB, key=TAKEN_KEY)
+    key = KEY_B if kind == "write" else TAKEN_KEY
+    getattr(pair, kind)(1, length=4 * MIB, key=key, immediate=3)
     pair.network.run(seconds=0.2)
     pair.network.loses = lambda direction, packet: direction == "a" and len(packet[1]) > 0
     pair.network.run(until=lambda: bool(pair.b.of(MessageAborted)), seconds=5)
     pair.network.loses = None
     assert pair.run(1) == {1: RNR}
     (aborted,) = pair.b.of(MessageAborted)
-    assert (aborted.key, aborted.length) == (TAKEN_KEY, 4 * MIB)
+    assert (aborted.key, aborted.length) == (key, 4 * MIB)
+    assert aborted.opcode == (Opcode.WRITE if kind == "write" else Opcode.SEND)
     assert reported(pair.b) == destinations.taken
     assert pair.b.held_bytes == 0
     assert all_credit_is_unused(pair)
