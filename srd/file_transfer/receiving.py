@@ -405,8 +405,8 @@ class FileReceiver:
             self._say(entry(file=file.number, has=file.there))
         else:
             arrived, in_order = self._sessions.arrived(offer), store.ordered is not None
-            there = store.resumed_chunks if arrived is None else arrived[1]
-            beyond = store.resumed_beyond if arrived is None else []
+            there = store.chunks.taken if arrived is None else arrived[1]
+            beyond = store.chunks.beyond if arrived is None else []
             behind = sum(count for _, count in beyond)
             file.missing = offer.chunks - there - behind if arrived is None else 0
             if arrived is None and (offer.has_chunk_digests or in_order):

@@ -16,9 +16,8 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
-from srd.file_transfer.digests import FileDigest, chunk_digest
+from srd.file_transfer.digests import chunk_digest, file_digest
 from srd.file_transfer.errors import TransferError
 from srd.file_transfer.protocol import CHUNK_BYTES, FILE_HASHES, MAX_PIPE_CHUNKS
 
@@ -36,14 +35,14 @@ HASH_AT_ONCE = 64
 
 
 class SourceFile:
-    """A file to send, opened once, and its running digest, for all attempts. A context manager.
+    """A file to send, opened once, and its running digest, for all attempts.
 
     Raises TransferError, which names the file, when it cannot be opened or is not a regular file.
     """
 
     def __init__(self, path: Path, *, file_hash: str = FILE_HASHES[0]) -> None:
         self.path = path
-        self.digest = FileDigest(file_hash)
+        self.digest = file_digest(file_hash)
         self.hashed_chunks = 0
         try:
             self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # or a FIFO would wait for its writer
@@ -128,7 +127,7 @@ class SourceFile:
 
     def hash_again(self) -> None:
         """Forget what was hashed, so that `hash_to` reads the file once more."""
-        self.digest, self.hashed_chunks = FileDigest(self.digest.name), 0
+        self.digest, self.hashed_chunks = file_digest(self.digest.name), 0
 
     def begin(self) -> None:
         """Nothing: files are read at once."""
@@ -198,12 +197,6 @@ class SourceFile:
     def close(self) -> None:
         """Close the file."""
         os.close(self.fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def times(status: os.stat_result) -> tuple[int, int, int]:

@@ -94,9 +94,9 @@ def test_put__chunks_in_any_order_make_the_file(
     store = opened(directory, offer(size))
     order = data.draw(st.permutations(range(-(-size // CHUNK_BYTES))))
     for index in order:
-        assert not store.complete
+        assert not store.chunks.complete
         put(store, payload, index)
-    assert store.complete
+    assert store.chunks.complete
     assert finish(store, digest=digest_of(payload)) == digest_of(payload)
     assert names(directory) == ["a.bin"]
     assert (directory / "a.bin").read_bytes() == payload
@@ -250,7 +250,7 @@ def left(directory: Path, payload: bytes, *indices: int) -> Offer:
 def test_open__resumes_after_the_verified_chunks(tmp_path: Path) -> None:
     payload = content(5 * CHUNK_BYTES - 9)
     second = opened(tmp_path, left(tmp_path, payload, 0, 1, 4))
-    assert (second.resumed_chunks, second.resumed_beyond) == (2, [(4, 1)])
+    assert (second.chunks.taken, second.chunks.beyond) == (2, [(4, 1)])
     for index in (3, 2):
         put(second, payload, index)
     assert finish(second, digest=digest_of(payload)) == digest_of(payload)
@@ -266,7 +266,7 @@ def test_open__chunks_that_changed_are_not_verified(tmp_path: Path) -> None:
         file.seek(CHUNK_BYTES + 3)
         file.write(b"other")
     second = opened(tmp_path, what)
-    assert (second.resumed_chunks, second.resumed_beyond) == (1, [(2, 1)])
+    assert (second.chunks.taken, second.chunks.beyond) == (1, [(2, 1)])
     put(second, payload, 1)
     finish(second, digest=digest_of(payload))
     assert (tmp_path / "a.bin").read_bytes() == payload
@@ -275,7 +275,7 @@ def test_open__chunks_that_changed_are_not_verified(tmp_path: Path) -> None:
 @pytest.mark.parametrize("changed", [{"name": "b.bin"}, {"size": 3 * CHUNK_BYTES - 1}, {"chunk_bytes": 2048}], ids=str)
 def test_open__another_file_of_the_same_transfer_restarts(tmp_path: Path, changed: dict[str, Any]) -> None:
     second = opened(tmp_path, replace(left(tmp_path, content(3 * CHUNK_BYTES), 0), **changed))
-    assert second.resumed_chunks == 0
+    assert second.chunks.taken == 0
     second.abort()
     assert names(tmp_path) == []
 
