@@ -20,7 +20,7 @@ import torch
 from torch.distributed import ProcessGroup, ReduceOp
 
 from srd.torch import collectives, staging
-from srd.torch.device import KINDS, DeviceEvent, TorchDevice, common_device
+from srd.torch.device import KINDS, CudaDevice, DeviceEvent, common_device
 from srd.torch.group_error import GroupError
 from srd.torch.loop import loop_thread
 from srd.torch.memory import Block, Reduction, block_of
@@ -54,7 +54,7 @@ class Tensors:
     Tensors of a `device` stay there: it copies itself, through a stage.
     """
 
-    def __init__(self, tensors: Sequence[Any], *, device: TorchDevice | None = None) -> None:
+    def __init__(self, tensors: Sequence[Any], *, device: CudaDevice | None = None) -> None:
         _check(tensors)
         self._given = tensors
         self.dense = [tensor if device is not None else _on_host(tensor) for tensor in tensors]
@@ -74,11 +74,11 @@ class Tensors:
                     given.detach().copy_(dense)
 
 
-Stage = tuple[TorchDevice, DeviceEvent]
+Stage = tuple[CudaDevice, DeviceEvent]
 """A device, and the point that the caller's work there had come to."""
 
 
-def _stage(device: TorchDevice | None) -> Stage | None:
+def _stage(device: CudaDevice | None) -> Stage | None:
     return None if device is None else (device, device.mark())
 
 
@@ -102,7 +102,7 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
         self._timeout_s = timeout.total_seconds()
         self._name, self._desc = "", ""
         self._closed = False
-        self._stages: dict[TorchDevice, Staging] = {}
+        self._stages: dict[CudaDevice, Staging] = {}
         _open_groups.add(self)
 
     # -- what it is ---------------------------------------------------------------------------------------------------
