@@ -52,6 +52,10 @@ class DcqcnConfig:
     floor_bps: float = 1e6
     """Mellanox' `rpg_min_rate`; the paper has none."""
 
+    def rate(self, line_bps: float) -> FlowRate:
+        """Return the rate of a flow."""
+        return DcqcnRate(line_bps, self)
+
 
 class DcqcnRate(FlowRate):
     """The reaction point of one flow. It starts at line rate."""
@@ -132,6 +136,10 @@ class FirmwareConfig:
     """`rpg_hai_rate`."""
     floor_bps: float = 100e6
     """The smaller one in HPCC's runs; `rpg_min_rate` itself is 1 Mbit/s."""
+
+    def rate(self, line_bps: float) -> FlowRate:
+        """Return the rate of a flow."""
+        return FirmwareRate(line_bps, self)
 
 
 class FirmwareRate(FlowRate):

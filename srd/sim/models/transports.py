@@ -20,9 +20,7 @@ from srd.sim.models.dcqcn import (
     FIRMWARE_BPS,
     PAPER_BPS,
     DcqcnConfig,
-    DcqcnRate,
     FirmwareConfig,
-    FirmwareRate,
     Notifications,
 )
 from srd.sim.models.flow import NS_PER_S, FlowRate, FlowReceiver, FlowSender
@@ -180,61 +178,43 @@ class Roce(ModelTransport):
 
 
 class Dcqcn(Roce):
-    """RoCEv2 with DCQCN, the paper's settings, on switches that pause and mark. `marking`: at PAPER_BPS."""
+    """RoCEv2 with DCQCN on switches that pause and mark; `marking`: at the rate `marked_bps`. The paper's settings."""
 
     def __init__(
         self,
         *,
         alpha: float = LOSSLESS_ALPHA,
-        config: DcqcnConfig = PAPER_CONFIG,
+        config: DcqcnConfig | FirmwareConfig = PAPER_CONFIG,
         marking: RedProfile = PAPER_MARKING,
+        marked_bps: float = PAPER_BPS,
     ) -> None:
         super().__init__(alpha=alpha)
         self.config = config
         self.marking = marking
-
-    def interval_us(self) -> float:
-        """Return the shortest time between two notifications of a flow."""
-        return self.config.notification_interval_us
+        self.marked_bps = marked_bps
 
     def red(self, rate_bps: int) -> RedProfile | None:
         """Return the marking."""
-        return scaled(self.marking, rate_bps / PAPER_BPS)
+        return scaled(self.marking, rate_bps / self.marked_bps)
 
     def equip(self, flow: NicFlow, *, packets: int) -> None:
         """Notify of marks, too."""
         super().equip(flow, packets=packets)
-        flow.notifications = Notifications(self.interval_us())
+        flow.notifications = Notifications(self.config.notification_interval_us)
 
     def rate(self, rate_bps: int) -> FlowRate:
         """Return DCQCN's."""
-        return DcqcnRate(rate_bps, self.config)
+        return self.config.rate(rate_bps)
 
 
-class DcqcnFirmware(Dcqcn):
-    """The same with the defaults of network cards, and the marking of HPCC's runs. `marking`: at FIRMWARE_BPS."""
-
-    def __init__(
-        self,
-        *,
-        alpha: float = LOSSLESS_ALPHA,
-        firmware: FirmwareConfig = FIRMWARE_CONFIG,
-        marking: RedProfile = FIRMWARE_MARKING,
-    ) -> None:
-        super().__init__(alpha=alpha, marking=marking)
-        self.firmware = firmware
-
-    def interval_us(self) -> float:
-        """Return that of the cards."""
-        return self.firmware.notification_interval_us
-
-    def red(self, rate_bps: int) -> RedProfile | None:
-        """Return the marking."""
-        return scaled(self.marking, rate_bps / FIRMWARE_BPS)
-
-    def rate(self, rate_bps: int) -> FlowRate:
-        """Return the cards'."""
-        return FirmwareRate(rate_bps, self.firmware)
+def firmware_dcqcn(
+    *,
+    alpha: float = LOSSLESS_ALPHA,
+    firmware: FirmwareConfig = FIRMWARE_CONFIG,
+    marking: RedProfile = FIRMWARE_MARKING,
+) -> Dcqcn:
+    """Return DCQCN with the defaults of network cards, and the marking of HPCC's runs, at FIRMWARE_BPS."""
+    return Dcqcn(alpha=alpha, config=firmware, marking=marking, marked_bps=FIRMWARE_BPS)
 
 
 class Irn(ModelTransport):
