@@ -32,7 +32,6 @@ READ_BYTES: Final = VNET_AT + MAX_READ_BYTES
 PACKETS_PER_TURN: Final = 16
 """Packets read from a queue of the interface before the event loop looks at the network again: 1 MiB at most, as much
 as the driver of the sockets sends in a turn (srd.io.driver.TURN_BYTES)."""
-NOTHING_LEFT: Final = vnet.NONE.pack()
 SEED_BYTES: Final = 16
 """Of the hash of flows."""
 PAUSE_S: Final = 0.001
@@ -194,7 +193,7 @@ class Gateway:
         if reason is WriteDrop.REFUSED and vnet.parse(parts[0]) != vnet.NONE:
             whole = memoryview(b"".join(parts))
             pieces = segments(vnet.parse(whole), whole[vnet.HEADER_BYTES :])
-            reason = next(filter(None, [tun.write((NOTHING_LEFT, piece)) for piece in pieces]), None)
+            reason = next(filter(None, [tun.write((vnet.NOTHING_LEFT, piece)) for piece in pieces]), None)
         return reason
 
     def on_control_untrusted(self, member: Member, message: bytes) -> None:
