@@ -101,7 +101,7 @@ def _set_up(self: Any) -> None:
 class OracleReport(unittest.TestResult):
     """Prints a line for each test."""
 
-    def startTest(self, test: Any) -> None:  # noqa: N802, D102
+    def startTest(self, test: Any) -> None:  # noqa: N802
         super().startTest(test)
         self._began = time.monotonic()
 
@@ -109,19 +109,19 @@ class OracleReport(unittest.TestResult):
         name = test.id().rpartition(".")[2]
         print(f"{name}: {what} ({time.monotonic() - self._began:.1f} s)", flush=True)
 
-    def addSuccess(self, test: Any) -> None:  # noqa: N802, D102
+    def addSuccess(self, test: Any) -> None:  # noqa: N802
         self.passed = getattr(self, "passed", 0) + 1
         self._say(test, "passed")
 
-    def addSkip(self, test: Any, reason: str) -> None:  # noqa: N802, D102
+    def addSkip(self, test: Any, reason: str) -> None:  # noqa: N802
         super().addSkip(test, reason)
         self._say(test, f"does not apply: {reason}")
 
-    def addFailure(self, test: Any, err: Any) -> None:  # noqa: N802, D102
+    def addFailure(self, test: Any, err: Any) -> None:  # noqa: N802
         super().addFailure(test, err)
         self._say(test, f"FAILED\n{self.failures[-1][1]}")
 
-    def addError(self, test: Any, err: Any) -> None:  # noqa: N802, D102
+    def addError(self, test: Any, err: Any) -> None:  # noqa: N802
         super().addError(test, err)
         self._say(test, f"FAILED\n{self.errors[-1][1]}")
 

@@ -84,7 +84,6 @@ class Stream:
         self.receiving = DirectionState.ENDED
 
     def take(self) -> bytes | None:
-        """Return the next bytes in order; None: there are none, yet or ever."""
         data = self.receive.take() if self.receiving is not DirectionState.ENDED else None
         if self.receive.at_end and self.receiving is DirectionState.ENDING:
             self.receiving = DirectionState.ENDED

@@ -26,5 +26,4 @@ class TcpFlow:
         )  # fmt: skip
 
     def start(self) -> None:
-        """Begin to send now."""
         self._nic.start(self._flow)
