@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Final
 
+from netns.backends.virtual.fabric import VirtualFabric
 from netns.backends.virtual.lossless.profile import LOSSLESS, LOSSY, ClassProfile, RedProfile, SwitchProfile
 from netns.backends.virtual.virtual_link import VirtualLink
 from netns.netem.changes import effective
 from netns.topology.model import ETHERNET_HEADER_BYTES, Topology
 from srd.proto.config import ProtocolConfig
-from srd.sim.models.controllers import CONTROLLERS
+from srd.sim.models.controllers import CONTROLLERS, TcpController
 from srd.sim.models.dcqcn import (
     FIRMWARE_BPS,
     PAPER_BPS,
@@ -26,8 +27,8 @@ from srd.sim.models.dcqcn import (
 from srd.sim.models.flow import NS_PER_S, FlowRate, FlowReceiver, FlowSender
 from srd.sim.models.go_back_n import TIMEOUT_EXPONENT, GoBackNReceiver, GoBackNSender
 from srd.sim.models.irn import RTO_HIGH_NS, RTO_LOW_NS, IrnSender
-from srd.sim.models.nic import Framing, NicFlow
-from srd.sim.models.tcp import MIN_RTO_S, TcpFlowSender
+from srd.sim.models.nic import Framing, Nic, NicFlow
+from srd.sim.models.tcp import ENDLESS, MIN_RTO_S, TcpFlowSender
 from srd.sim.simulation import Simulation
 from srd.sim.transport import Done, Transport
 
@@ -264,6 +265,27 @@ class Tcp(ModelTransport):
     def equip(self, flow: NicFlow, *, packets: int) -> None:
         """Each flow has a controller of its own."""
         flow.sender = TcpFlowSender(packets, controller=self.controller(), min_rto_s=self.min_rto_s)
+
+
+class TcpFlow:
+    """An endless flow between two hosts that have no other, beside those of SRD; `start` it.
+
+    Its counts are `sender.delivered`, `lost` and `sent`.
+    """
+
+    def __init__(self, fabric: VirtualFabric, source: str, destination: str, *, controller: TcpController) -> None:
+        framing = tcp_framing(mtu=fabric.topology.mtu)
+        self.packet_bytes = fabric.topology.mtu + ETHERNET_HEADER_BYTES
+        """Of a full one on the wire."""
+        self.sender = TcpFlowSender(ENDLESS, controller=controller)
+        self._nic = Nic(fabric, source)
+        self._flow = self._nic.flow(
+            Nic(fabric, destination), size_bytes=ENDLESS * self.packet_bytes,
+            framing=framing, sender=self.sender, receiver=FlowReceiver(ENDLESS),
+        )  # fmt: skip
+
+    def start(self) -> None:
+        self._nic.start(self._flow)
 
 
 def rate_bps(link: VirtualLink) -> int:
