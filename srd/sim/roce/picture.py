@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -15,7 +16,6 @@ from matplotlib.figure import Figure
 from netns.backends.virtual.lossless.egress_port import EgressPort
 from netns.backends.virtual.lossless.profile import LOSSLESS, WatchdogProfile
 from netns.topology.model import Topology
-from srd.sim.experiments.plots import png
 from srd.sim.flows import Flow
 from srd.sim.models.transports import roce_framing
 from srd.sim.roce import scenarios
@@ -202,7 +202,9 @@ def draw(panels: Sequence[Panel]) -> bytes:
             figure.legend(
                 keys.values(), keys, loc="outside lower center", ncols=2 * columns + 1, fontsize=8, frameon=False
             )
-        return png(figure)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+        return buffer.getvalue()
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Artist]:
