@@ -192,7 +192,7 @@ class Connector:
         self._left.clear()
         self._answer = asyncio.get_running_loop().create_future()
         member = self._gateway.add(peer)
-        member.attach()
+        peer.attach(member)
         try:
             async with asyncio.timeout(GREETING_WITHIN_S):
                 await send_control(peer, hello([each.ip for each in self._device.addresses]))

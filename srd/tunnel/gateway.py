@@ -72,7 +72,7 @@ class Gateway:
         self._tun = tun
         self._config = config
         self._on_failure = on_failure
-        self._memory = PacketMemory()
+        self.memory = PacketMemory()
         self._loop = asyncio.get_running_loop()
         self._seed = os.urandom(SEED_BYTES)
         self._reads = False
@@ -101,7 +101,7 @@ class Gateway:
         acks = AckFilter()
         try:
             for _ in range(PACKETS_PER_TURN):
-                room = self._memory.room(READ_BYTES)
+                room = self.memory.room(READ_BYTES)
                 if room is None:
                     self._pause()
                     break
@@ -142,7 +142,7 @@ class Gateway:
                 return member
             packet = OutgoingPacket(frame, place=None, flow=inner.flow, flags=flags, packets=packets)
         else:
-            place = self._memory.take(len(frame))
+            place = self.memory.take(len(frame))
             packet = OutgoingPacket(place.view, place=place, flow=inner.flow, flags=flags, packets=packets)
         member.send(packet, now=now)
         return member
@@ -151,7 +151,7 @@ class Gateway:
         """Send packets that the routing has kept."""
         now = self._loop.time()
         for frame in frames:
-            room = self._memory.room(len(frame))
+            room = self.memory.room(len(frame))
             if room is None:
                 self.counters.dropped["memory"] += 1
                 continue
@@ -211,7 +211,7 @@ class Gateway:
     def add(self, peer: Peer) -> Member:
         """Make a peer a member, to be attached; packets pass once it has joined."""
         member = Member(
-            peer, config=self._config, memory=self._memory, interface=self, refusal=self._routing.refusal_untrusted
+            peer, config=self._config, memory=self.memory, interface=self, refusal=self._routing.refusal_untrusted
         )
         self.members.append(member)
         return member
@@ -226,11 +226,6 @@ class Gateway:
     @property
     def now(self) -> float:
         return self._loop.time()
-
-    @property
-    def used_fraction(self) -> float:
-        """The fraction of the memory for messages that is in use."""
-        return self._memory.used_fraction
 
     def close(self) -> None:
         """Read nothing more. Members end with their peers."""

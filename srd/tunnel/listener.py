@@ -103,7 +103,7 @@ class Listener:
             self._newcomers[member] = asyncio.get_running_loop().call_later(
                 GREETING_WITHIN_S, self._dismiss, member, "it does not say what it wants"
             )
-            member.attach()
+            peer.attach(member)
 
     def on_control_untrusted(self, member: Member, message: bytes) -> None:
         """Let a client join, or refuse it. Raises PacketError."""

@@ -141,7 +141,7 @@ class MemberOwner(Protocol):
 
 
 class Member:
-    """A peer of the tunnel; a `PeerHandler`."""
+    """A peer of the tunnel; a `PeerHandler`, which is to be attached."""
 
     def __init__(
         self,
@@ -187,10 +187,6 @@ class Member:
         self._order_timer: asyncio.TimerHandle | None = None
         self._order_timer_at = 0.0
         """Noted, as uvloop's handle of a time that has passed does not say it."""
-
-    def attach(self) -> None:
-        """Take what has come from the peer, and comes from now on."""
-        self.peer.attach(self)
 
     @property
     def counters(self) -> Counters:

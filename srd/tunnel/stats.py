@@ -68,7 +68,7 @@ def report(tunnel: RunningTunnel) -> dict[str, object]:
     return {
         "interface": tunnel.device.name,
         "ena_srd_mode": ENA_SRD_MODE,
-        "ena_srd_resource_utilization": round(100 * gateway.used_fraction),
+        "ena_srd_resource_utilization": round(100 * gateway.memory.used_fraction),
         "encapsulation_active": encapsulation is not None and encapsulation.is_active,
         **totals.as_json(),
         "peers": [
