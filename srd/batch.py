@@ -97,7 +97,6 @@ class MessageBatch:
 
     @property
     def count(self) -> int:
-        """Number of messages."""
         return self._event.count
 
     @property

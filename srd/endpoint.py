@@ -7,6 +7,7 @@ import errno
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Final, Self
@@ -44,7 +45,7 @@ from srd.proto.trace import Trace
 from srd.proto.wire.status import Status
 from srd.rx_queues import RxQueue
 from srd.secure.config import Identity
-from srd.stats import EndpointStats, Totals, with_peers
+from srd.stats import EndpointStats, with_peers
 
 _ABSENT: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
@@ -96,7 +97,7 @@ class Endpoint:
         self.completions = CompletionQueue()
         """Completions of the batches posted with `Peer.post_sends`, to all peers."""
         self._incoming: dict[int, Peer] = {}  # opened by the other end and not accepted yet, in order
-        self._ended_peers = Totals()
+        self._ended_peers = EndpointStats()  # the counters of those that have ended
         self._arrived = Notify()  # notified when `_incoming` changes or the endpoint ends
         self._rejects_incoming = False  # no more incoming peers
         self._closing_peers: set[asyncio.Task[None]] = set()  # tasks that close peers without a user
@@ -398,8 +399,7 @@ class Endpoint:
                 inbox.end()
                 if peer is not None:
                     peer.on_ended()
-                    self._ended_peers.add(peer.stats())
-                    self._ended_peers.unresponsive_remote_events += event.status is Status.LOCAL_ERROR_UNRESP_REMOTE
+                    self._count_ended(peer, event.status)
                 if event.peer in self._incoming and not inbox.has_unreceived:
                     del self._incoming[event.peer]
                     self._engine.core.accepted(event.peer)  # frees its slot in the accept queue
@@ -457,14 +457,18 @@ class Endpoint:
 
     def ended_stats(self) -> EndpointStats:
         """Return its counters without those of the peers that are open now."""
-        return EndpointStats(
-            unresponsive_remote_events=self._ended_peers.unresponsive_remote_events,
+        return replace(
+            self._ended_peers,
             rx_drops=self.dropped_packets,
             bytes_copied=self.bytes_copied,
             linear_bytes=self.linear_bytes,
             free_bytes=self._engine.queues.host.pool.free_bytes,
-            **self._ended_peers.sums,
         )
+
+    def _count_ended(self, peer: Peer, status: Status) -> None:
+        unresponsive = self._ended_peers.unresponsive_remote_events + (status is Status.LOCAL_ERROR_UNRESP_REMOTE)
+        sums = with_peers(self._ended_peers, [peer.stats()])
+        self._ended_peers = replace(sums, peers=0, unresponsive_remote_events=unresponsive)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._peers)} peers"

@@ -7,70 +7,58 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Annotated, get_type_hints
 
 from srd.proto.endpoint.peer import PeerCore
 
 
+def meanings(kind: type) -> dict[str, str]:
+    """Return what each counter of a dataclass means, as its annotation says."""
+    return {name: hint.__metadata__[0] for name, hint in get_type_hints(kind, include_extras=True).items()}
+
+
 @dataclass(frozen=True, slots=True)
 class PeerTotals:
-    """What an endpoint adds up of its peers. Packets are data packets; bytes of packets include their headers."""
+    """What an endpoint adds up of its peers. The last packet of a message counts as a full one in `tx_bytes`."""
 
-    tx_pkts: int = 0
-    """Packets sent, retransmissions too."""
-    tx_bytes: int = 0
-    """Bytes of these; the last packet of a message counts as a full one."""
-    rx_pkts: int = 0
-    """Packets received, duplicates too."""
-    rx_bytes: int = 0
-    """Bytes of these."""
-    rx_duplicates: int = 0
-    """Packets that had been received before."""
-    recv_bytes: int = 0
-    """Payload that has landed, of complete and incomplete messages."""
-    retrans_pkts: int = 0
-    """Packets that were sent again."""
-    retrans_bytes: int = 0
-    """Bytes of these."""
-    retrans_timeout_events: int = 0
-    """Timeouts of a path."""
-    impaired_remote_conn_events: int = 0
-    """Times that a path was quarantined."""
+    tx_pkts: Annotated[int, "Data packets sent, retransmissions too."] = 0
+    tx_bytes: Annotated[int, "Bytes of data packets sent, headers included."] = 0
+    rx_pkts: Annotated[int, "Data packets received, duplicates too."] = 0
+    rx_bytes: Annotated[int, "Bytes of data packets received, headers included."] = 0
+    rx_duplicates: Annotated[int, "Data packets that had been received before."] = 0
+    recv_bytes: Annotated[int, "Payload bytes that have landed, of complete and incomplete messages."] = 0
+    retrans_pkts: Annotated[int, "Data packets that were sent again."] = 0
+    retrans_bytes: Annotated[int, "Bytes of data packets that were sent again."] = 0
+    retrans_timeout_events: Annotated[int, "Timeouts of a path."] = 0
+    impaired_remote_conn_events: Annotated[int, "Times that a path was quarantined."] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PeerStats(PeerTotals):
     """A peer's counters, since it was opened."""
 
-    ecn_ce_pkts: int = 0
-    """Packets that arrived there with a congestion mark (ECN CE)."""
-    copied_bytes: int = 0
-    """Bytes that `Peer.send` copied, since they did not lie in a region."""
-    streams: int = 0
-    """Streams that are open now."""
-    smoothed_rtt_s: float = 0.0
-    """Smoothed round trip; before the first sample, what is assumed."""
-    cwnd_bytes: int = 0
-    """Congestion window now."""
-    inflight_bytes: int = 0
-    """Bytes in flight now."""
+    ecn_ce_pkts: Annotated[int, "Data packets that arrived there with a congestion mark (ECN CE)."] = 0
+    copied_bytes: Annotated[int, "Payload bytes that sending copied, since they did not lie in a region."] = 0
+    streams: Annotated[int, "Byte streams that are open now."] = 0
+    smoothed_rtt_s: Annotated[float, "Smoothed round trip; before the first sample, what is assumed."] = 0.0
+    cwnd_bytes: Annotated[int, "Congestion window now."] = 0
+    inflight_bytes: Annotated[int, "Bytes sent, and neither acknowledged nor lost."] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointStats(PeerTotals):
     """An endpoint's counters, since it was opened: those of its peers added up, also of peers that have ended."""
 
-    peers: int = 0
-    """Peers that are open now."""
-    unresponsive_remote_events: int = 0
-    """Peers that stopped answering."""
-    rx_drops: int = 0
-    """Datagrams that this host dropped: a socket's buffer was full, or the region had no free memory."""
-    bytes_copied: int = 0
-    """Payload bytes that were copied: on the slow receive path, into registered memory, by `gather` and `send`."""
-    linear_bytes: int = 0
-    """Payload that landed in host memory, because no rule steered it to a bound region."""
-    free_bytes: int = 0
-    """Receive memory that is free now, of `EndpointConfig.receive_region_bytes`."""
+    peers: Annotated[int, "Peers that are open now."] = 0
+    unresponsive_remote_events: Annotated[int, "Peers that stopped answering."] = 0
+    rx_drops: Annotated[
+        int, "Datagrams that this host dropped: a socket's buffer was full, or the region had no free memory."
+    ] = 0
+    bytes_copied: Annotated[int, "Payload bytes that were copied."] = 0
+    linear_bytes: Annotated[
+        int, "Payload bytes that landed in host memory, because no rule steered them to a bound region."
+    ] = 0
+    free_bytes: Annotated[int, "Receive memory that is free now."] = 0
 
 
 TOTALS = tuple(field.name for field in fields(PeerTotals))
@@ -105,21 +93,3 @@ def with_peers(ended: EndpointStats, peers: Sequence[PeerStats]) -> EndpointStat
     """Return an endpoint's counters, of its peers that have ended, with those of open peers."""
     sums = {name: getattr(ended, name) + sum(getattr(stats, name) for stats in peers) for name in TOTALS}
     return replace(ended, peers=len(peers), **sums)
-
-
-class Totals:
-    """The counters of an endpoint's peers that have ended."""
-
-    def __init__(self) -> None:
-        self._sums = dict.fromkeys(TOTALS, 0)
-        self.unresponsive_remote_events = 0
-
-    def add(self, stats: PeerStats) -> None:
-        """Add the counters of a peer."""
-        for name in TOTALS:
-            self._sums[name] += getattr(stats, name)
-
-    @property
-    def sums(self) -> dict[str, int]:
-        """The sums, by name."""
-        return dict(self._sums)

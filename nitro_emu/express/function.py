@@ -241,7 +241,7 @@ class ExpressFunction:
             key=PACKETS_KEY,
         )
         member = self._members[number] = self.gateway.add(peer)
-        member.attach()
+        peer.attach(member)
         return member
 
     # -- events -----------------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ class ExpressFunction:
 
     def stats(self) -> dict[str, Any]:
         """Return its counters, those of ENA Express by ENA's names."""
-        totals, used = self.gateway.totals(), round(100 * self.gateway.used_fraction)
+        totals, used = self.gateway.totals(), round(100 * self.gateway.memory.used_fraction)
         allowance = replace(
             self.endpoint.allowance_counters(), conntrack_allowance_exceeded=totals.dropped[CONNTRACK_EXCEEDED]
         )

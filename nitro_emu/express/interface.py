@@ -40,7 +40,7 @@ def adopt_interface(fds: tuple[int, ...], *, index: int, name: str) -> Tun:
 
 
 def _open(fields: InterfaceFields, name: str, address: str) -> Tun:
-    from srd.tunnel.interface import TunnelInterface, TunnelRoute  # noqa: PLC0415 - slow to load, and only this kind needs it
+    from srd.tunnel.interface import TunnelInterface  # noqa: PLC0415 - slow to load, and only this kind needs it
 
     if fields.netns is not None:
         _enter(fields.netns)
@@ -51,7 +51,7 @@ def _open(fields: InterfaceFields, name: str, address: str) -> Tun:
             interface.configure(
                 mtu_bytes=fields.mtu,
                 addresses=[ipaddress.ip_interface(f"{address}/{prefix}")],
-                routes=[TunnelRoute(ipaddress.ip_network(each)) for each in fields.routes],
+                routes=[ipaddress.ip_network(each) for each in fields.routes],
             )
         opened.pop_all()
         return tun

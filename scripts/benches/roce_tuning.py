@@ -28,11 +28,11 @@ from srd.sim.models.transports import (
     FIRMWARE_MARKING,
     PAPER_MARKING,
     Dcqcn,
-    DcqcnFirmware,
     Irn,
     ModelTransport,
     Roce,
     Tcp,
+    firmware_dcqcn,
 )
 from srd.sim.presets import MICROSECOND_FABRIC
 from srd.sim.roce import scenarios
@@ -80,7 +80,7 @@ def _firmware() -> Iterator[tuple[str, Contender]]:
         config = FirmwareConfig(timer_us=timer_us)
         yield (
             f"alpha {alpha:g}, {_marks(marking)}, timer {timer_us:g} us",
-            _both("dcqcn-firmware", DcqcnFirmware(alpha=alpha, firmware=config, marking=marking)),
+            _both("dcqcn-firmware", firmware_dcqcn(alpha=alpha, firmware=config, marking=marking)),
         )
 
 

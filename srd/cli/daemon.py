@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import Final
 
 from devmem import RegionError
-from netns.base.addresses import host_port_text
+from netns.base.addresses import host_port_text, reached_at
 from netns.base.output import emit
 from netns.base.printable import printable
 from netns.base.standard_streams import is_output_error
@@ -39,13 +39,9 @@ _LEVELS: Final = {"": logging.INFO, "failed": logging.ERROR}
 class RecvListener:
     """Where a daemon receives from."""
 
-    listener: Endpoint
-    title: str
-    """What it listens on."""
-    hint: str
-    """The command to send with."""
-    fields: dict[str, object]
-    """Of the event `listening`."""
+    endpoint: Endpoint
+    metrics: tuple[str, int] | None
+    """Where it serves them."""
     figures: Callable[[], dict[str, int]] = dict
     """Returns counters for the event `received`."""
 
@@ -85,7 +81,7 @@ class Daemon:
             self.figures = opened.figures
             try:
                 self._say_listening(opened)
-                self._tasks.start(self._accept(opened.listener))
+                self._tasks.start(self._accept(opened.endpoint))
                 for leftover in left:
                     self._tasks.start(self._expire(leftover, counts=False))
                 return await self._outcome(once=once)
@@ -96,16 +92,18 @@ class Daemon:
             finally:
                 self.sessions.stop()
                 await self._tasks.end()
-                await opened.listener.close()
+                await opened.endpoint.close()
                 with suppress(RegionError):  # a cancelled transfer may still use the memory; the process exit frees it
                     self.sessions.close()
 
     def _say_listening(self, opened: RecvListener) -> None:
+        (host, port), code = opened.endpoint.address, opened.endpoint.identity.fingerprint
         if self.as_json:
-            emit("listening", **opened.fields)
+            metrics = {} if opened.metrics is None else {"metrics": host_port_text(*opened.metrics)}
+            emit("listening", address=host, port=port, fingerprint=code, **metrics)
             return
-        self.say(f"listening on {opened.title}, {self.sessions.place.title}")
-        self.say(f"send with: {opened.hint}")
+        self.say(f"listening on {host_port_text(host, port)}, {self.sessions.place.title}")
+        self.say(f"send with: srd send FILE {host_port_text(reached_at(host), port)}{'#' * bool(code)}{code}")
 
     async def _leftovers(self) -> list[Leftover]:
         """Return the leftovers of earlier daemons. If the directory cannot be read, log that and return none."""
@@ -203,18 +201,15 @@ class SessionWatch(Watcher):
         self._is_counted = False
 
     def on_begin(self, offers: Offers) -> None:
-        """Show the progress."""
         self._count()
         count = len(offers.offers) + offers.files_left
         name = offers.offers[0].name if count == 1 and offers.offers else f"{count} files"
         self._progress.start(name, total_bytes=offers.total_bytes, on_progress=self._emit_progress)
 
     def on_resume(self, offer: Offer, resumed_bytes: int) -> None:  # noqa: ARG002 - the files' sum is shown
-        """Count what was there."""
         self._progress.add(resumed_bytes)
 
     def on_received(self, received: ReceivedFile) -> None:
-        """Say it."""
         if self._daemon.as_json:
             emit(
                 "received",
@@ -233,7 +228,6 @@ class SessionWatch(Watcher):
             self._daemon.say(f"{received.name}: {received.size} bytes, {digest} verified")
 
     def on_identical(self, offer: Offer, digest: str) -> None:
-        """Say it."""
         self._progress.add(offer.size)
         if self._daemon.as_json:
             emit("identical", name=offer.name, bytes=offer.size, hash=offer.file_hash, digest=digest)
@@ -270,12 +264,10 @@ class SessionWatch(Watcher):
         self._daemon.outcomes.put_nowait(SessionEnd.LOST if kept or not (files or has_parted) else SessionEnd.FAILED)
 
     def on_done(self) -> None:
-        """Its sender has nothing more."""
         self.end()
         self._daemon.outcomes.put_nowait(SessionEnd.DONE)
 
     def warn(self, line: str) -> None:
-        """Say it."""
         self._daemon.warn(line)
 
     def _count(self) -> None:

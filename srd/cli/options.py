@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
@@ -56,22 +55,6 @@ def require_one_of(given: Mapping[str, object]) -> None:
     names = [name for name, value in given.items() if value]
     if len(names) > 1:
         raise click.UsageError(f"{' and '.join(names)} exclude each other; give one of them")
-
-
-def is_directory(path: Path) -> bool:
-    """Whether `path` is a directory; False for a name that the system refuses."""
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
-
-
-def is_file(path: Path) -> bool:
-    """Whether `path` is a regular file; False for a name that the system refuses."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
 
 
 def run(main: Coroutine[Any, Any, int], *, as_json: bool = False, is_daemon: bool = False) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,14 +16,14 @@ from typing import Any, Final
 import click
 
 from devmem import RegionError
-from netns.base.addresses import host_port_text, reached_at
+from netns.base.addresses import host_port_text
 from netns.base.options import Size, json_lines_option
 from netns.base.standard_streams import was_closed
 from srd.cli.daemon import Daemon, OpenListener, RecvListener
 from srd.cli.devmem import DeviceMemory
 from srd.cli.log import log_level, log_options, logging_to_stderr
 from srd.cli.metrics import metrics_option
-from srd.cli.options import bind_option, is_directory, port_option, run
+from srd.cli.options import bind_option, port_option, run
 from srd.cli.peer_options import PeerOptions, peer_options
 from srd.cli.security import authorized_keys_option
 from srd.config import EndpointConfig
@@ -126,7 +127,7 @@ def _checked(given: Path | None) -> Path:
     try:
         if given is None:
             output.mkdir(exist_ok=True)
-        elif not is_directory(output):
+        elif not os.path.isdir(output):  # noqa: PTH112 - False, too, for a name that the system refuses
             raise click.UsageError(f"--output {output}: is not a directory; make it first")
         tempfile.TemporaryFile(dir=output).close()  # the mode bits do not show it for root or read-only file systems
     except OSError as error:
@@ -168,10 +169,11 @@ def _by_endpoint(where: tuple[str | None, int], own: ListenOptions) -> OpenListe
             try:
                 if memory:
                     memory.bind(endpoint)
-                async with serving(own.metrics, endpoint, title=title, say=_log.info) as metrics:
-                    found = _described(endpoint, figures=memory.figures if memory else dict, metrics=metrics)
-                    async with notifying_systemd(f"listening on {found.title}"):
-                        yield found
+                async with (
+                    serving(own.metrics, endpoint, title=title, say=_log.info) as metrics,
+                    notifying_systemd(f"listening on {host_port_text(*endpoint.address)}"),
+                ):
+                    yield RecvListener(endpoint, metrics, memory.figures if memory else dict)
             finally:
                 await endpoint.close()
                 with suppress(RegionError):  # a cancelled transfer may still use the memory; the process exit frees it
@@ -179,15 +181,3 @@ def _by_endpoint(where: tuple[str | None, int], own: ListenOptions) -> OpenListe
                         memory.close()
 
     return opened
-
-
-def _described(
-    endpoint: Endpoint, *, figures: Callable[[], dict[str, int]], metrics: tuple[str, int] | None
-) -> RecvListener:
-    host, port = endpoint.address
-    code = endpoint.identity.fingerprint
-    hint = f"srd send FILE {host_port_text(reached_at(host), port)}{'#' * bool(code)}{code}"
-    fields: dict[str, object] = {"address": host, "port": port, "fingerprint": code}
-    if metrics is not None:
-        fields["metrics"] = host_port_text(*metrics)
-    return RecvListener(endpoint, host_port_text(host, port), hint, fields, figures)

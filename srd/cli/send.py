@@ -18,7 +18,7 @@ from netns.base.files import write_whole
 from netns.base.options import Duration, Rate, json_lines_option
 from netns.base.standard_streams import was_closed
 from srd.cli.delivery import Delivery, SendOptions
-from srd.cli.options import is_directory, is_file, run
+from srd.cli.options import run
 from srd.cli.peer_options import peer_options
 from srd.cli.security import TargetAddress, check_fingerprint, first_contact, known_hosts_option
 from srd.config import EndpointConfig
@@ -157,7 +157,7 @@ def _listing(names: list[str], pipe: OutgoingFile | None) -> Listing:
     """Return what to send. Raises click.UsageError for what is not there."""
     paths = [Path(name) for name in names if not _is_pipe(name)]
     for path in paths:
-        if not is_directory(path) and not is_file(path):
+        if not os.path.isdir(path) and not os.path.isfile(path):  # noqa: PTH112, PTH113 - also of impossible names
             is_there = path.exists() if len(path.name) <= MAX_NAME_BYTES else False
             what = "is a device or a socket, which is not sent" if is_there else "no such file or directory"
             raise click.UsageError(f"{path}: {what}; {'give a file' if is_there else 'check the name'}")

@@ -5,22 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from netns.base.options import json_option
 from netns.base.output import print_json
 from netns.base.percentile import percentile
 from netns.base.printable import printable
-from netns.base.tables import table
+from netns.base.tables import print_table, table
 from srd.cli.progress import rate_text
 from srd.qlog.errors import TraceError
 from srd.qlog.reader import TraceReader
 from srd.qlog.summary import LongestStalls, PeerSummary, ReceivedPath, SentPath, summarise, timeline
 from srd.qlog.verdict import verdict
-
-PIPE_COLUMNS = 120
-"""Output width when stdout is not a terminal."""
 
 
 @click.command()
@@ -50,11 +47,10 @@ def trace(*, file: Path, picture: Path | None, as_json: bool) -> int:
         rows = [_peer_dict(number, peer) for number, peer in peers.items()]
         print_json({"file": str(file), "title": reader.title, "cut_off": reader.cut_off, "peers": rows})
         return 0
-    terminal = Console(highlight=False)
-    console = terminal if terminal.is_terminal else Console(highlight=False, width=PIPE_COLUMNS)
-    _print_head(console, reader, peers, file=file)
+    end = "; cut off: its writer was killed, or had no room" if reader.cut_off else ""
+    _print(f"{file}: {reader.title}, {len(peers)} peer(s){end}")
     for number, peer in peers.items():
-        _print_peer(console, number, peer)
+        _print_peer(number, peer)
     return 0
 
 
@@ -110,37 +106,32 @@ def _stalls(stalls: LongestStalls) -> list[dict[str, float]]:
     return [{"at_s": round(began_s, 6), "seconds": round(length_s, 6)} for began_s, length_s in stalls.ranked()]
 
 
-def _print_head(console: Console, reader: TraceReader, peers: dict[int, PeerSummary], *, file: Path) -> None:
-    end = "; cut off: its writer was killed, or had no room" if reader.cut_off else ""
-    print_line(console, f"{file}: {reader.title}, {len(peers)} peer(s){end}")
+def _print(line: str) -> None:
+    click.echo(printable(line))
 
 
-def _print_peer(console: Console, number: int, peer: PeerSummary) -> None:
+def _print_peer(number: int, peer: PeerSummary) -> None:
     direction = "from" if peer.incoming else "to"
     seconds = peer.ended_s - peer.began_s
-    print_line(console, "")
-    print_line(
-        console, f"peer {number} {direction} {peer.address}: {seconds:.3f} s; {peer.end or 'not ended in this trace'}"
-    )
+    _print("")
+    _print(f"peer {number} {direction} {peer.address}: {seconds:.3f} s; {peer.end or 'not ended in this trace'}")
     if said := verdict(peer):
-        console.print(said, markup=False)
+        print_table(Text(said))
     if peer.sent:
         requests = ", ".join(f"{count} {status}" for status, count in sorted(peer.completed.items())) or "none ended"
-        print_line(console, f"requests: {requests}; acks taken: {peer.acks}")
+        _print(f"requests: {requests}; acks taken: {peer.acks}")
         if peer.latencies_us:
             shown = [f"{percentile(peer.latencies_us, percent) / 1e3:.3f}" for percent in (0, 50, 99)]
-            print_line(
-                console, f"latency of those completed with OK: least {shown[0]}, median {shown[1]}, p99 {shown[2]} ms"
-            )
-        console.print(_sent_table(peer))
+            _print(f"latency of those completed with OK: least {shown[0]}, median {shown[1]}, p99 {shown[2]} ms")
+        print_table(_sent_table(peer))
     if peer.received:
         received = f"messages received: {peer.messages}, writes: {peer.writes}"
-        print_line(console, f"{received}, given up by the other end: {peer.aborted}")
-        console.print(_received_table(peer))
+        _print(f"{received}, given up by the other end: {peer.aborted}")
+        print_table(_received_table(peer))
     if peer.sent or peer.received:
-        console.print(_timeline_table(peer))
-    _print_stalls(console, peer.send_stalls, "without an acknowledgement")
-    _print_stalls(console, peer.receive_stalls, "without new data")
+        print_table(_timeline_table(peer))
+    _print_stalls(peer.send_stalls, "without an acknowledgement")
+    _print_stalls(peer.receive_stalls, "without new data")
 
 
 def _sent_table(peer: PeerSummary) -> Table:
@@ -202,11 +193,11 @@ def _timeline_table(peer: PeerSummary) -> Table:
     return rows
 
 
-def _print_stalls(console: Console, stalls: LongestStalls, what: str) -> None:
+def _print_stalls(stalls: LongestStalls, what: str) -> None:
     """Print the longest stalls, if there are any."""
     if ranked := stalls.ranked():
         listed = ", ".join(f"{1e3 * length_s:.3f} ms at {began_s:.4f} s" for began_s, length_s in ranked)
-        print_line(console, f"longest times {what}: {listed}")
+        _print(f"longest times {what}: {listed}")
 
 
 def _draw(peers: dict[int, PeerSummary], *, title: str, out: Path) -> None:
@@ -225,8 +216,3 @@ def _mib(size_bytes: int) -> str:
 
 def _rate(size_bytes: int, seconds: float) -> str:
     return rate_text(size_bytes * 8 / seconds) if size_bytes and seconds > 0 else "-"
-
-
-def print_line(console: Console, text: str) -> None:
-    """Print one line without wrapping it."""
-    console.print(printable(text), markup=False, soft_wrap=True)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from distributed.comm.addressing import parse_host_port, unparse_host_port
-from distributed.comm.core import BaseListener, Comm, CommClosedError, Connector
-from distributed.comm.registry import Backend
-from distributed.comm.utils import ensure_concrete_host
+from distributed.comm.core import Comm, CommClosedError, Connector
+from distributed.comm.tcp import BaseTCPBackend, BaseTCPListener
 from distributed.utils import ensure_ip, get_ip, get_ipv6
 
 from srd import Endpoint, Peer, SrdError
@@ -37,7 +35,6 @@ class SrdConnector(Connector):  # type: ignore[misc] # distributed has no types 
     """Opens comms."""
 
     async def connect(self, address: str, deserialize: bool = True, **arguments: Any) -> Comm:  # noqa: FBT001, FBT002
-        """Open a comm. Raises OSError."""
         check_security(arguments)
         host, port = parse_host_port(address)
         try:
@@ -48,39 +45,34 @@ class SrdConnector(Connector):  # type: ignore[misc] # distributed has no types 
         return SrdComm(peer, shared, local=PREFIX + local, remote=PREFIX + address, deserialize=deserialize)
 
 
-class SrdListener(BaseListener):  # type: ignore[misc] # distributed has no types here
-    """Accepts comms."""
+class SrdListener(BaseTCPListener):  # type: ignore[misc] # distributed has no types here
+    """Accepts comms. What addresses mean, and its arguments, are those of distributed's listeners of TCP."""
 
     prefix = PREFIX
 
-    def __init__(
-        self,
-        address: str,
-        handler: Callable[[Comm], Coroutine[Any, Any, None]],
-        deserialize: bool = True,  # noqa: FBT001, FBT002 - distributed's signature
-        allow_offload: bool = True,  # noqa: FBT001, FBT002
-        default_host: str | None = None,
-        default_port: int = 0,
-        **arguments: Any,
-    ) -> None:
-        super().__init__()
-        check_security(arguments)
-        self._host, self._port = parse_host_port(address, default_port)
-        self._default_host = default_host
-        self._handler, self._deserialize, self._allow_offload = handler, deserialize, allow_offload
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
         self._shared: SharedEndpoint | None = None
-        self._bound: tuple[str, int] | None = None
         self._stopped = False
 
+    def _check_encryption(self, _address: str, arguments: dict[str, Any]) -> None:
+        check_security(arguments)
+
+    def _get_server_args(self, **_arguments: Any) -> dict[str, Any]:
+        return {}
+
+    def _check_started(self) -> None:
+        if self.bound_address is None:
+            raise ValueError("the listener has not been started")
+
     async def start(self) -> None:
-        """Bind, and accept. Raises OSError."""
         try:
-            endpoint = await Endpoint.listen(self._host or "0.0.0.0", self._port, config=endpoints.config())  # noqa: S104
+            endpoint = await Endpoint.listen(self.ip or "0.0.0.0", self.port, config=endpoints.config())  # noqa: S104
         except SrdError as error:
             raise OSError(str(error)) from error
         self._shared = SharedEndpoint(endpoint)
         self._shared.take()
-        self._bound = endpoint.address
+        self.bound_address = endpoint.address
         self._shared.tasks.start(self._accept(self._shared))
 
     async def _accept(self, shared: SharedEndpoint) -> None:
@@ -95,13 +87,13 @@ class SrdListener(BaseListener):  # type: ignore[misc] # distributed has no type
     async def _serve(self, shared: SharedEndpoint, peer: Peer) -> None:
         remote = PREFIX + unparse_host_port(*peer.address)
         local = self.contact_address
-        comm = SrdComm(peer, shared, local=local, remote=remote, deserialize=self._deserialize)
-        comm.allow_offload = self._allow_offload
+        comm = SrdComm(peer, shared, local=local, remote=remote, deserialize=self.deserialize)
+        comm.allow_offload = self.allow_offload
         try:
             await self.on_connection(comm)
         except CommClosedError:
             return
-        await self._handler(comm)
+        await self.comm_handler(comm)
 
     def stop(self) -> None:
         """Accept no more; comms go on."""
@@ -115,49 +107,14 @@ class SrdListener(BaseListener):  # type: ignore[misc] # distributed has no type
                 return
             shared.leave()
 
-    @property
-    def listen_address(self) -> str:
-        """The address that is bound."""
-        return f"{PREFIX}{unparse_host_port(*self._address)}"
 
-    @property
-    def contact_address(self) -> str:
-        """The address for others."""
-        host, port = self._address
-        host = ensure_concrete_host(host, default_host=self._default_host)
-        return f"{PREFIX}{unparse_host_port(host, port)}"
-
-    @property
-    def _address(self) -> tuple[str, int]:
-        if self._bound is None:
-            raise ValueError("the listener has not been started")
-        return self._bound
-
-    def get_host_port(self) -> tuple[str, int]:
-        """Return the address that is bound."""
-        return self._address
-
-
-class SrdBackend(Backend):  # type: ignore[misc] # distributed has no types here
+class SrdBackend(BaseTCPBackend):  # type: ignore[misc] # distributed has no types here
     """`srd://HOST:PORT`."""
 
-    def get_connector(self) -> SrdConnector:  # noqa: D102
-        return SrdConnector()
+    _connector_class = SrdConnector
+    _listener_class = SrdListener
 
-    def get_listener(self, loc: str, handle_comm: Any, deserialize: bool, **arguments: Any) -> SrdListener:  # noqa: D102, FBT001
-        return SrdListener(loc, handle_comm, deserialize, **arguments)
-
-    def get_address_host(self, loc: str) -> str:  # noqa: D102
-        return str(parse_host_port(loc)[0])
-
-    def get_address_host_port(self, loc: str) -> tuple[str, int]:  # noqa: D102
-        host, port = parse_host_port(loc)
-        return host, port
-
-    def resolve_address(self, loc: str) -> str:  # noqa: D102
-        host, port = parse_host_port(loc)
-        return str(unparse_host_port(ensure_ip(host), port))
-
-    def get_local_address_for(self, loc: str) -> str:  # noqa: D102
+    def get_local_address_for(self, loc: str) -> str:
+        """Return this host's address towards another one, which may be IPv6's."""
         host, _ = parse_host_port(loc)
         return str(unparse_host_port(local_host(ensure_ip(host)), None))

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from srd.file_transfer.digests import CHUNK_DIGEST_BYTES, FileDigest, chunk_digest
+from srd.file_transfer.digests import CHUNK_DIGEST_BYTES, chunk_digest, file_digest
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.protocol import MAX_RANGES, Offer
 
@@ -64,7 +64,7 @@ class ChunkFile:
         """Ranges of such chunks behind a missing one: first and number."""
         self._offer = offer
         self._stop = stop
-        self._digest = FileDigest(offer.file_hash)
+        self._digest = file_digest(offer.file_hash)
         self._hashed = 0  # leading chunks that the digest covers
         self._stored: set[int] = set()  # chunks that are written but not hashed
         self._holes: dict[int, int] = {}  # the same of holes: first chunk, and that behind the last

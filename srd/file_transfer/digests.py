@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from blake3 import blake3
 from xxhash import xxh3_128
@@ -17,13 +17,19 @@ from xxhash import xxh3_128
 CHUNK_DIGEST_BYTES: Final = 16
 
 
-class _Hash(Protocol):
-    def update(self, data: memoryview, /) -> object: ...
+class FileDigest(Protocol):
+    """The running digest of a file."""
 
-    def hexdigest(self) -> str: ...
+    name: str
+
+    def update(self, data: memoryview, /) -> object:
+        """Add the next bytes."""
+
+    def hexdigest(self) -> str:
+        """Return the digest of what was added so far, in hex."""
 
 
-_HASHES: Final[dict[str, Callable[[], _Hash]]] = {"blake3": blake3, "sha256": hashlib.sha256}
+_HASHES: Final[dict[str, Callable[[], Any]]] = {"blake3": blake3, "sha256": hashlib.sha256}
 """By the names in `protocol.FILE_HASHES`."""
 
 
@@ -35,17 +41,7 @@ def chunk_digest(views: Iterable[memoryview]) -> bytes:
     return digest.digest()
 
 
-class FileDigest:
-    """The running digest of a file: `name` is one of `protocol.FILE_HASHES`."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._hash = _HASHES[name]()
-
-    def update(self, view: memoryview) -> None:
-        """Add the next bytes."""
-        self._hash.update(view)
-
-    def hexdigest(self) -> str:
-        """Return the digest of what was added so far, in hex."""
-        return self._hash.hexdigest()
+def file_digest(name: str) -> FileDigest:
+    """Return the digest of no bytes yet; `name` is one of `protocol.FILE_HASHES`."""
+    digest: FileDigest = _HASHES[name]()
+    return digest

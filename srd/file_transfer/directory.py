@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from srd.file_transfer.digests import FileDigest
+from srd.file_transfer.digests import file_digest
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.leftovers import Leftover, expire, leftovers
 from srd.file_transfer.partial_file import PartialFile, refusal_of
@@ -89,7 +89,7 @@ class Directory:
 
 
 def _hash_of(fd: int, file_hash: str, *, stop: threading.Event) -> str:
-    digest = FileDigest(file_hash)
+    digest = file_digest(file_hash)
     while piece := os.read(fd, _READ_BYTES):
         if stop.is_set():
             raise TransferInterruptedError("stopped")

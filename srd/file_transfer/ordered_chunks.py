@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from srd.file_transfer.digests import FileDigest, chunk_digest
+from srd.file_transfer.digests import chunk_digest, file_digest
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.protocol import PIPE_WINDOW, Offer
 
@@ -19,11 +19,13 @@ class OrderedChunks:
     def __init__(self, offer: Offer, *, write: Callable[[bytes], None]) -> None:
         self.taken = 0
         """Leading chunks that are written."""
+        self.beyond: list[tuple[int, int]] = []
+        """None: nothing is written behind a missing one."""
         self.size_bytes = 0
-        """Of these."""
+        """Of the leading ones."""
         self._offer = offer
         self._write = write
-        self._digest = FileDigest(offer.file_hash)
+        self._digest = file_digest(offer.file_hash)
         self._landed: dict[int, bytes] = {}
         self._announced: dict[int, bytes] = {}
 
@@ -43,6 +45,10 @@ class OrderedChunks:
         """Take the sender's digests of successive chunks, and write what is in turn. Raises TransferError."""
         for index, digest in enumerate(digests, first):
             self._keep(index, digest, into=self._announced)
+
+    def leave_out(self, first: int, chunks: int) -> None:  # noqa: ARG002 - as of a file
+        """Raise TransferError: zeros are sent, too."""
+        raise TransferError(f"{self._offer.name}: a hole in what is written in order")
 
     def _keep(self, index: int, value: bytes, *, into: dict[int, bytes]) -> None:
         if index < self.taken or index in into:

@@ -11,7 +11,6 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 from srd.file_transfer.chunk_file import ChunkFile
@@ -65,11 +64,9 @@ class PartialFile(FileStore):
             raise refusal_of(error, name=name, what="cannot be created") from error
         if needed_bytes > (free_bytes := disk.f_bavail * disk.f_frsize):
             raise TransferError(f"{name}: needs {needed_bytes} bytes; the receiver has {free_bytes} left")
-        try:
-            if self._file is not None:
+        if self._file is not None:
+            with self._writing():
                 self._file.allocate()
-        except OSError as error:
-            raise self._unwritten(error) from error
 
     def _exists(self) -> bool:
         try:
@@ -88,38 +85,9 @@ class PartialFile(FileStore):
             self._journal = os.open(self._journalled, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             is_new = os.pread(self._journal, len(self._head), 0) != self._head
         self._file.resume(self._fd, journal=self._journal, notes_at=len(self._head), is_new=is_new)
-        if self._journal >= 0 and not (self.resumed_chunks or self.resumed_beyond):
+        if self._journal >= 0 and not (self.chunks.taken or self.chunks.beyond):
             os.ftruncate(self._journal, 0)
             os.pwrite(self._journal, self._head, 0)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every chunk has been written, hashed and compared."""
-        return self._chunks.complete
-
-    def put(self, index: int, views: Sequence[memoryview]) -> None:
-        """Write a chunk, which lies in these pieces of memory."""
-        try:
-            super().put(index, views)
-        except OSError as error:
-            raise self._unwritten(error) from error
-
-    def announce(self, first: int, digests: Sequence[bytes]) -> None:
-        """Take the sender's digests of successive chunks."""
-        try:
-            super().announce(first, digests)
-        except OSError as error:
-            raise self._unwritten(error) from error
-
-    def leave_out(self, first: int, chunks: int) -> None:
-        """Take so many chunks as a hole."""
-        try:
-            super().leave_out(first, chunks)
-        except OSError as error:
-            raise self._unwritten(error) from error
-
-    def _unwritten(self, error: OSError) -> TransferError:
-        return TransferError(f"{self._offer.name}: cannot be written at the receiver: {error.strerror}")
 
     def _append(self, chunk: bytes) -> None:
         rest = memoryview(chunk)
@@ -145,7 +113,6 @@ class PartialFile(FileStore):
             raise self._not_final(error) from error
 
     def sync_directory(self) -> None:
-        """Sync the directory that the file lies in, where the file system can."""
         try:
             os.fsync(self._directory)
         except OSError as error:
@@ -153,11 +120,9 @@ class PartialFile(FileStore):
                 raise self._not_final(error) from error
 
     def file_system(self) -> tuple[int, int]:
-        """Return the device of the file system that the file lies on, and an open descriptor there."""
         return os.fstat(self._fd).st_dev, self._fd
 
     def directory(self) -> tuple[int, int]:
-        """Return device and inode of the directory that the file lies in."""
         status = os.fstat(self._directory)
         return status.st_dev, status.st_ino
 
@@ -177,7 +142,6 @@ class PartialFile(FileStore):
         self._fd = self._journal = self._directory = -1
 
     def abort(self) -> None:
-        """Remove the partial file and its journal. A failure to do so is not raised: see `unremoved`."""
         if self._fd < 0:
             self._close()
             return

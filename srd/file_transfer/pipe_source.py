@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from srd.file_transfer.digests import FileDigest, chunk_digest
+from srd.file_transfer.digests import chunk_digest, file_digest
 from srd.file_transfer.errors import TransferError
 from srd.file_transfer.protocol import CHUNK_BYTES, STANDARD_STREAM
 
@@ -31,7 +31,7 @@ class PipeSource:
 
     def __init__(self, fd: int, *, file_hash: str) -> None:
         self.path = Path(STANDARD_STREAM)
-        self.digest = FileDigest(file_hash)
+        self.digest = file_digest(file_hash)
         self.size = 0
         """Bytes that were read."""
         self.hashed_chunks = 0

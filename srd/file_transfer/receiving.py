@@ -94,7 +94,6 @@ class FileReceiver:
         self._stall = StallMeter(lambda: self._peer.landed_bytes)
 
     def supersede(self) -> None:
-        """End this session because its sender has opened another."""
         self._is_superseded = True
         if self._running is not None:
             self._running.cancel()
@@ -405,8 +404,8 @@ class FileReceiver:
             self._say(entry(file=file.number, has=file.there))
         else:
             arrived, in_order = self._sessions.arrived(offer), store.ordered is not None
-            there = store.resumed_chunks if arrived is None else arrived[1]
-            beyond = store.resumed_beyond if arrived is None else []
+            there = store.chunks.taken if arrived is None else arrived[1]
+            beyond = store.chunks.beyond if arrived is None else []
             behind = sum(count for _, count in beyond)
             file.missing = offer.chunks - there - behind if arrived is None else 0
             if arrived is None and (offer.has_chunk_digests or in_order):
@@ -581,7 +580,6 @@ class FileReceiver:
     # -- both -----------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Try again to open files, as there may be room."""
         self._is_blocked = False
         self._work.notify()
 

@@ -8,11 +8,13 @@ import time
 from collections import OrderedDict
 from typing import Protocol
 
+from srd.file_transfer.directory import Directory
 from srd.file_transfer.errors import TransferError
 from srd.file_transfer.leftovers import Leftover
 from srd.file_transfer.protocol import Offer, Offers
 from srd.file_transfer.send_slots import SendSlots
-from srd.file_transfer.store import FileSink, FileStore
+from srd.file_transfer.standard_output import StandardOutput
+from srd.file_transfer.store import FileStore
 
 MAX_TRANSFERS = 64
 """Senders at a time. Each needs a thread and descriptors; more would not raise the throughput."""
@@ -44,7 +46,7 @@ class TransferSession(Protocol):
 class TransferSessions:
     """State shared by the sessions of a daemon."""
 
-    def __init__(self, place: FileSink, *, max_transfers: int = MAX_TRANSFERS) -> None:
+    def __init__(self, place: Directory | StandardOutput, *, max_transfers: int = MAX_TRANSFERS) -> None:
         self.place = place
         self.is_stopped = False
         self.slots = SendSlots()

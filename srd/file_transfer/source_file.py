@@ -16,9 +16,8 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
-from srd.file_transfer.digests import FileDigest, chunk_digest
+from srd.file_transfer.digests import chunk_digest, file_digest
 from srd.file_transfer.errors import TransferError
 from srd.file_transfer.protocol import CHUNK_BYTES, FILE_HASHES, MAX_PIPE_CHUNKS
 
@@ -36,14 +35,14 @@ HASH_AT_ONCE = 64
 
 
 class SourceFile:
-    """A file to send, opened once, and its running digest, for all attempts. A context manager.
+    """A file to send, opened once, and its running digest, for all attempts.
 
     Raises TransferError, which names the file, when it cannot be opened or is not a regular file.
     """
 
     def __init__(self, path: Path, *, file_hash: str = FILE_HASHES[0]) -> None:
         self.path = path
-        self.digest = FileDigest(file_hash)
+        self.digest = file_digest(file_hash)
         self.hashed_chunks = 0
         try:
             self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # or a FIFO would wait for its writer
@@ -105,7 +104,6 @@ class SourceFile:
         return -(-self.size // CHUNK_BYTES)
 
     def length(self, index: int) -> int:
-        """Return the length of a chunk."""
         return min(CHUNK_BYTES, self.size - index * CHUNK_BYTES)
 
     def check_unchanged(self) -> None:
@@ -123,12 +121,11 @@ class SourceFile:
         return TransferError(f"{self.path}: became shorter while it was read; send it again")
 
     def changed(self) -> TransferError:
-        """Return the error for a file that was changed."""
         return TransferError(f"{self.path}: was changed while it was sent; send it again")
 
     def hash_again(self) -> None:
         """Forget what was hashed, so that `hash_to` reads the file once more."""
-        self.digest, self.hashed_chunks = FileDigest(self.digest.name), 0
+        self.digest, self.hashed_chunks = file_digest(self.digest.name), 0
 
     def begin(self) -> None:
         """Nothing: files are read at once."""
@@ -192,18 +189,10 @@ class SourceFile:
             done += count
 
     def unreadable(self, error: OSError) -> TransferError:
-        """Return the error that names the file."""
         return TransferError(f"{self.path}: cannot be read: {error.strerror}")
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self.fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def times(status: os.stat_result) -> tuple[int, int, int]:

@@ -20,15 +20,15 @@ from typing import Any, Final, get_args, get_type_hints
 from srd.proto import trace
 from srd.proto.trace import TraceEvent
 from srd.qlog.values import (
-    AckFrame,
-    Addresses,
-    DatagramBytes,
-    Ending,
-    EventField,
-    Milliseconds,
-    Number,
-    Trigger,
+    ACK_FRAME,
+    DATAGRAM_BYTES,
+    ENDING,
+    NUMBER,
     Value,
+    address,
+    event_field,
+    milliseconds,
+    trigger,
 )
 
 QLOG_VERSION: Final = "0.3"
@@ -56,47 +56,50 @@ FIELDS: Final[dict[type[TraceEvent], dict[str, Any]]] = {
 }
 """Each event's fields with their types: int, tuple[int, ...], float, str or bool."""
 
-_HEADER: Final = {"packet_type": "1RTT", "packet_number": Number()}
+_HEADER: Final = {"packet_type": "1RTT", "packet_number": NUMBER}
 _FRAMES: Final = [
     {
         "frame_type": "stream",
-        "stream_id": EventField("message"),
-        "offset": EventField("offset"),
-        "length": EventField("payload_bytes"),
+        "stream_id": event_field("message"),
+        "offset": event_field("offset"),
+        "length": event_field("payload_bytes"),
     }
 ]
 _STANDARD: Final[dict[type[TraceEvent], tuple[str, Template]]] = {
-    trace.PeerOpened: ("connectivity:connection_started", {"src_ip": Addresses("src"), "dst_ip": Addresses("dst")}),
-    trace.PeerEnded: ("connectivity:connection_closed", {"reason": EventField("reason"), "trigger": Ending()}),
+    trace.PeerOpened: (
+        "connectivity:connection_started",
+        {"src_ip": address(is_source=True), "dst_ip": address(is_source=False)},
+    ),
+    trace.PeerEnded: ("connectivity:connection_closed", {"reason": event_field("reason"), "trigger": ENDING}),
     trace.BurstSent: (
         "transport:packet_sent",
-        {"header": _HEADER, "raw": {"length": DatagramBytes()}, "frames": _FRAMES},
+        {"header": _HEADER, "raw": {"length": DATAGRAM_BYTES}, "frames": _FRAMES},
     ),
     trace.DataReceived: (
         "transport:packet_received",
-        {"header": _HEADER, "raw": {"length": DatagramBytes()}, "frames": _FRAMES},
+        {"header": _HEADER, "raw": {"length": DATAGRAM_BYTES}, "frames": _FRAMES},
     ),
-    trace.AckSent: ("transport:packet_sent", {"header": {"packet_type": "1RTT"}, "frames": [AckFrame()]}),
-    trace.AckReceived: ("transport:packet_received", {"header": {"packet_type": "1RTT"}, "frames": [AckFrame()]}),
+    trace.AckSent: ("transport:packet_sent", {"header": {"packet_type": "1RTT"}, "frames": [ACK_FRAME]}),
+    trace.AckReceived: ("transport:packet_received", {"header": {"packet_type": "1RTT"}, "frames": [ACK_FRAME]}),
     trace.ProbeSent: (
         "transport:packet_sent",
         {"header": _HEADER, "frames": [{"frame_type": "ping"}], "trigger": "pto_probe"},
     ),
     trace.PacketsLost: (
         "recovery:packet_lost",
-        {"header": _HEADER, "trigger": Trigger({"reordering": "time_threshold", "timeout": "pto_expired"})},
+        {"header": _HEADER, "trigger": trigger({"reordering": "time_threshold", "timeout": "pto_expired"})},
     ),
     trace.MetricsUpdated: (
         "recovery:metrics_updated",
         {
-            "congestion_window": EventField("cwnd_bytes"),
-            "bytes_in_flight": EventField("inflight_bytes"),
-            "smoothed_rtt": Milliseconds("rtt_us"),
+            "congestion_window": event_field("cwnd_bytes"),
+            "bytes_in_flight": event_field("inflight_bytes"),
+            "smoothed_rtt": milliseconds("rtt_us"),
         },
     ),
     trace.PathSampled: (
         "recovery:metrics_updated",
-        {"latest_rtt": Milliseconds("rtt_us"), "min_rtt": Milliseconds("min_us")},
+        {"latest_rtt": milliseconds("rtt_us"), "min_rtt": milliseconds("min_us")},
     ),
 }
 """The events that are QUIC's, too: name, and what of the data is QUIC's."""
@@ -117,10 +120,10 @@ def values_of(template: object, path: tuple[str | int, ...] = ()) -> Iterator[tu
 def _layout(kind: type[TraceEvent]) -> tuple[str, Template]:
     """Return the name and the data of an event's record."""
     if kind not in _STANDARD:
-        return f"{NAMESPACE}:{snake_case(kind)}", {name: EventField(name) for name in FIELDS[kind]}
+        return f"{NAMESPACE}:{snake_case(kind)}", {name: event_field(name) for name in FIELDS[kind]}
     name, template = _STANDARD[kind]
     there = {field for _, value in values_of(template) for field in value.restored}
-    own: dict[str, object] = {field: EventField(field) for field in FIELDS[kind] if field not in there}
+    own: dict[str, object] = {field: event_field(field) for field in FIELDS[kind] if field not in there}
     return name, {**template, NAMESPACE: {"event": snake_case(kind), **own}}
 
 

@@ -1,16 +1,14 @@
 """What a record of a trace file has of an event: each value's JSON, and the event's fields that it gives back.
 
-`encode` returns the JSON of an event's value. `decode_untrusted` is the inverse for the fields named in `restored`; it
-raises ValueError for JSON that is no such value. A value that restores nothing is made of fields that are elsewhere in
-the record, for other tools.
+A value that restores nothing is made of fields that are elsewhere in the record, for other tools.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -23,143 +21,102 @@ json_text = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
 _NAMES: Final = {int: "an integer", float: "a number", str: "a string", bool: "a boolean"}
 
 
-class Value(ABC):
+def _nothing_untrusted(_value: object, _kinds: Mapping[str, Any]) -> Fields:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
     """One value in a record."""
 
+    encode: Callable[[Any], str]
+    """Returns its JSON, of an event."""
     restored: tuple[str, ...] = ()
     """The event's fields that can be read from it."""
-
-    @abstractmethod
-    def encode(self, event: Any) -> str:
-        """Return its JSON."""
-
-    def decode_untrusted(self, value: object, kinds: Mapping[str, Any]) -> Fields:  # noqa: ARG002 - most restore some
-        """Return the fields; `kinds`: the types of the event's. Raises ValueError."""
-        return {}
+    decode_untrusted: Callable[[object, Mapping[str, Any]], Fields] = _nothing_untrusted
+    """Returns these fields, of its JSON and the types of the event's fields. Raises ValueError for other JSON."""
 
 
-class EventField(Value):
+def event_field(name: str) -> Value:
     """One field, as it is."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self.restored = (name,)
-
-    def encode(self, event: Any) -> str:
-        """Return its JSON."""
-        value = getattr(event, self._name)
+    def encode(event: Any) -> str:
+        value = getattr(event, name)
         return str(value) if type(value) is int else json_text(value)
 
-    def decode_untrusted(self, value: object, kinds: Mapping[str, Any]) -> Fields:
-        """Return the field."""
-        return {self._name: checked(value, kinds[self._name])}
+    return Value(encode, (name,), lambda value, kinds: {name: checked(value, kinds[name])})
 
 
-class Milliseconds(Value):
+def milliseconds(name: str) -> Value:
     """A time, which the event has in microseconds, to a tenth."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self.restored = (name,)
-
-    def encode(self, event: Any) -> str:
-        """Return its JSON."""
-        return repr(round(getattr(event, self._name) / 1e3, 4))
-
-    def decode_untrusted(self, value: object, kinds: Mapping[str, Any]) -> Fields:  # noqa: ARG002 - a number always
-        """Return the field."""
-        return {self._name: round(checked(value, float) * 1e3, 1)}
+    return Value(
+        lambda event: repr(round(getattr(event, name) / 1e3, 4)),
+        (name,),
+        lambda value, _: {name: round(checked(value, float) * 1e3, 1)},
+    )
 
 
-class Number(Value):
-    """The number of a packet (`srd.proto.trace.packet_number`)."""
-
-    restored = ("path", "path_sequence")
-
-    def encode(self, event: Any) -> str:
-        """Return its JSON."""
-        return str(packet_number(event.path, event.path_sequence))
-
-    def decode_untrusted(self, value: object, kinds: Mapping[str, Any]) -> Fields:  # noqa: ARG002 - integers always
-        """Return path and path sequence."""
-        number = checked(value, int)
-        if number < 0:
-            raise ValueError("is negative")
-        return {"path": number & ((1 << PATH_BITS) - 1), "path_sequence": number >> PATH_BITS}
+def _number_untrusted(value: object, _kinds: Mapping[str, Any]) -> Fields:
+    number = checked(value, int)
+    if number < 0:
+        raise ValueError("is negative")
+    return {"path": number & ((1 << PATH_BITS) - 1), "path_sequence": number >> PATH_BITS}
 
 
-class DatagramBytes(Value):
-    """Bytes of a burst's packets in all: payload and headers, without what encryption adds."""
-
-    def encode(self, event: Any) -> str:
-        """Return its JSON."""
-        return str(event.payload_bytes + event.packets * HEADER_BYTES)
-
-
-class AckFrame(Value):
-    """A frame that acknowledges bursts."""
-
-    restored = ("acked",)
-
-    def encode(self, event: Any) -> str:
-        """Return its JSON; there are no ranges if it acknowledges no burst."""
-        if not event.acked:
-            return '{"frame_type":"ack"}'
-        return f'{{"frame_type":"ack","acked_ranges":[{",".join(f"[{number}]" for number in event.acked)}]}}'
-
-    def decode_untrusted(self, value: object, kinds: Mapping[str, Any]) -> Fields:  # noqa: ARG002 - integers always
-        """Return the numbers of the bursts."""
-        ranges = value.get("acked_ranges", []) if isinstance(value, dict) else None
-        if not isinstance(ranges, list) or not all(isinstance(each, list) and len(each) == 1 for each in ranges):
-            raise ValueError("is no frame that acknowledges bursts")
-        return {"acked": tuple(checked(each[0], int) for each in ranges)}
+NUMBER: Final = Value(
+    lambda event: str(packet_number(event.path, event.path_sequence)), ("path", "path_sequence"), _number_untrusted
+)
+"""The number of a packet (`srd.proto.trace.packet_number`)."""
+DATAGRAM_BYTES: Final = Value(lambda event: str(event.payload_bytes + event.packets * HEADER_BYTES))
+"""Bytes of a burst's packets in all: payload and headers, without what encryption adds."""
+ENDING: Final = Value(lambda event: '"clean"' if event.status == Status.OK.name else '"error"')
+"""Whether a peer ended in order, in QUIC's words."""
 
 
-class Trigger(Value):
-    """A reason, which QUIC's event has another word for."""
+def _ack_frame(event: Any) -> str:
+    if not event.acked:
+        return '{"frame_type":"ack"}'
+    return f'{{"frame_type":"ack","acked_ranges":[{",".join(f"[{number}]" for number in event.acked)}]}}'
 
-    restored = ("trigger",)
 
-    def __init__(self, words: Mapping[str, str]) -> None:
-        self._words = words
-        self._back = {word: trigger for trigger, word in words.items()}
+def _acked_untrusted(value: object, _kinds: Mapping[str, Any]) -> Fields:
+    ranges = value.get("acked_ranges", []) if isinstance(value, dict) else None
+    if not isinstance(ranges, list) or not all(isinstance(each, list) and len(each) == 1 for each in ranges):
+        raise ValueError("is no frame that acknowledges bursts")
+    return {"acked": tuple(checked(each[0], int) for each in ranges)}
 
-    def encode(self, event: Any) -> str:
-        """Return its JSON."""
-        return json_text(self._words[event.trigger])
 
-    def decode_untrusted(self, value: object, kinds: Mapping[str, Any]) -> Fields:
-        """Return the reason; that of a newer writer as it is."""
+ACK_FRAME: Final = Value(_ack_frame, ("acked",), _acked_untrusted)
+"""A frame that acknowledges bursts; without ranges if it acknowledges none."""
+
+
+def trigger(words: Mapping[str, str]) -> Value:
+    """A reason, which QUIC's event has another word for; that of a newer writer is read as it is."""
+    back = {word: reason for reason, word in words.items()}
+
+    def decode_untrusted(value: object, kinds: Mapping[str, Any]) -> Fields:
         word = checked(value, kinds["trigger"])
-        return {"trigger": self._back.get(word, word)}
+        return {"trigger": back.get(word, word)}
+
+    return Value(lambda event: json_text(words[event.trigger]), ("trigger",), decode_untrusted)
 
 
-class Ending(Value):
-    """Whether a peer ended in order, in QUIC's words."""
-
-    def encode(self, event: Any) -> str:
-        """Return its JSON."""
-        return '"clean"' if event.status == Status.OK.name else '"error"'
-
-
-class Addresses(Value):
-    """The address at one end of a connection, `src` being the one that opened it.
+def address(*, is_source: bool) -> Value:
+    """The address at one end of a connection, of which the source has opened it.
 
     The core does not know this end's: it is the unspecified one.
     """
 
-    def __init__(self, end: str) -> None:
-        self._is_source = end == "src"
-
-    def encode(self, event: Any) -> str:
-        """Return its JSON."""
+    def encode(event: Any) -> str:
         remote = event.address.rpartition(":")[0].removeprefix("[").removesuffix("]")
-        if event.incoming is self._is_source:
+        if event.incoming is is_source:
             return json_text(remote)
         try:
             return '"::"' if ip_address(remote).version == 6 else '"0.0.0.0"'
         except ValueError:  # in virtual time
             return '"0.0.0.0"'
+
+    return Value(encode)
 
 
 def checked(value: object, wanted: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from srd.sim.models.transports import DCTCP_MARK_BYTES_PER_GBPS, Dcqcn, DcqcnFirmware, Irn, Roce, Tcp
+from srd.sim.models.transports import DCTCP_MARK_BYTES_PER_GBPS, Dcqcn, Irn, Roce, Tcp, firmware_dcqcn
 from srd.sim.simulation import NS_PER_S, Simulation
 from srd.sim.transport import Done, Transport
 
@@ -41,7 +41,7 @@ TRANSPORTS: Final[dict[str, Transport]] = {
     "srd": Srd(),
     "roce": Roce(),
     "dcqcn": Dcqcn(),
-    "dcqcn-firmware": DcqcnFirmware(),
+    "dcqcn-firmware": firmware_dcqcn(),
     "irn": Irn(),
     "cubic": Tcp("cubic"),
     "dctcp": Tcp("dctcp", mark_bytes_per_gbps=DCTCP_MARK_BYTES_PER_GBPS),

@@ -23,30 +23,8 @@ class Closable(Protocol):
         """Give it back, or end it."""
 
 
-class DeviceEvent(Protocol):
-    """A point in a stream."""
-
-    def synchronize(self) -> object:
-        """Return when all before it is done. Raises RuntimeError when it has failed."""
-
-
-class TorchDevice(Protocol):
-    """One device of this process."""
-
-    def pin(self, region: Region) -> Closable:
-        """Let the device copy to and from a region's pages, until what is returned is closed."""
-
-    def mark(self) -> DeviceEvent:
-        """Return the point that the calling thread's work on the device has come to."""
-
-    def copy_out(self, source: Any, target: Any, *, after: DeviceEvent) -> DeviceEvent:
-        """Begin to copy a tensor of bytes to the host's memory, once `after` is done; return when that is done."""
-
-    def copy_in(self, source: Any, target: Any, *, after: DeviceEvent) -> DeviceEvent:
-        """Begin to copy bytes of the host's memory to a tensor, once `after` is done; return when that is done."""
-
-    def synchronize(self) -> object:
-        """Return when all copies are done."""
+DeviceEvent = Any
+"""torch's: a point in a stream. Its `synchronize` raises RuntimeError when what is before it has failed."""
 
 
 class CudaDevice:
@@ -54,24 +32,28 @@ class CudaDevice:
 
     def __init__(self, device: Any) -> None:
         self._device = device
-        self._streams = torch.cuda.Stream(device), torch.cuda.Stream(device)  # out, in
+        self._out, self._in = torch.cuda.Stream(device), torch.cuda.Stream(device)
 
-    def pin(self, region: Region) -> CudaMapping:  # noqa: D102
+    def pin(self, region: Region) -> CudaMapping:
+        """Let the device copy to and from a region's pages, until what is returned is closed."""
         return CudaMapping(region, device=self._device.index)
 
-    def mark(self) -> DeviceEvent:  # noqa: D102
+    def mark(self) -> DeviceEvent:
+        """Return the point that the calling thread's work on the device has come to."""
         return self._event(torch.cuda.current_stream(self._device))
 
     def _event(self, stream: Any) -> DeviceEvent:
-        event: DeviceEvent = torch.cuda.Event(blocking=True)  # who waits sleeps
-        event.record(stream)  # type: ignore[attr-defined]
+        event = torch.cuda.Event(blocking=True)  # who waits sleeps
+        event.record(stream)
         return event
 
-    def copy_out(self, source: Any, target: Any, *, after: DeviceEvent) -> DeviceEvent:  # noqa: D102
-        return self._copy(source, target, stream=self._streams[0], after=after)
+    def copy_out(self, source: Any, target: Any, *, after: DeviceEvent) -> DeviceEvent:
+        """Begin to copy a tensor of bytes to the host's memory, once `after` is done; return when that is done."""
+        return self._copy(source, target, stream=self._out, after=after)
 
-    def copy_in(self, source: Any, target: Any, *, after: DeviceEvent) -> DeviceEvent:  # noqa: D102
-        return self._copy(source, target, stream=self._streams[1], after=after)
+    def copy_in(self, source: Any, target: Any, *, after: DeviceEvent) -> DeviceEvent:
+        """Begin to copy bytes of the host's memory to a tensor, once `after` is done; return when that is done."""
+        return self._copy(source, target, stream=self._in, after=after)
 
     def _copy(self, source: Any, target: Any, *, stream: Any, after: DeviceEvent) -> DeviceEvent:
         with torch.cuda.stream(stream):
@@ -79,22 +61,23 @@ class CudaDevice:
             target.copy_(source, non_blocking=True)
         return self._event(stream)
 
-    def synchronize(self) -> None:  # noqa: D102
-        for stream in self._streams:
+    def synchronize(self) -> None:
+        """Return when all copies are done."""
+        for stream in (self._out, self._in):
             stream.synchronize()
 
 
-KINDS: Final[dict[str, Callable[[Any], TorchDevice]]] = {"cuda": CudaDevice}
+KINDS: Final[dict[str, Callable[[Any], CudaDevice]]] = {"cuda": CudaDevice}
 """How a device is made, by its type."""
 
 
 @cache
-def device(of: Any) -> TorchDevice:
+def device(of: Any) -> CudaDevice:
     """Return what copies for a `torch.device`."""
     return KINDS[of.type](of)
 
 
-def common_device(tensors: Sequence[Any]) -> TorchDevice | None:
+def common_device(tensors: Sequence[Any]) -> CudaDevice | None:
     """Return the device that all these tensors lie on, each without gaps; None: there is none, or it is the CPU."""
     devices = {tensor.device for tensor in tensors}
     if len(devices) != 1 or not all(tensor.is_contiguous() for tensor in tensors):

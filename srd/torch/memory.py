@@ -11,30 +11,13 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 from torch.distributed import ReduceOp
 
+from srd import Message
 from srd.torch.group_error import GroupError
-
-
-class Arrived(Protocol):
-    """A message, or a copy of one that came before anybody waited for it."""
-
-    @property
-    def length(self) -> int:
-        """Its bytes."""
-
-    def views(self) -> Iterator[memoryview]:
-        """Yield its fragments in order."""
-
-    def gather(self, into: Any) -> memoryview:
-        """Copy it to a buffer."""
-
-
-Land = Callable[[int, Arrived], None]
-"""Takes a piece of a transfer: its offset in bytes, and its content."""
 
 
 class Early:
@@ -53,6 +36,11 @@ class Early:
         target = memoryview(into)
         target[: self.length] = self._content
         return target[: self.length]
+
+
+Arrived = Message | Early
+Land = Callable[[int, Arrived], None]
+"""Takes a piece of a transfer: its offset in bytes, and its content."""
 
 
 class Block:

@@ -19,7 +19,7 @@ import torch
 
 from devmem import Region
 from netns.base.tasks import Tasks
-from srd.torch.device import DeviceEvent, TorchDevice
+from srd.torch.device import CudaDevice, DeviceEvent
 from srd.torch.memory import Block, block_of
 from srd.torch.mesh import Collective, Mesh
 
@@ -38,7 +38,7 @@ Part = tuple[int, Any]
 class Staging:
     """The stage of one group for one device. Used on the loop's thread alone."""
 
-    def __init__(self, mesh: Mesh, device: TorchDevice) -> None:
+    def __init__(self, mesh: Mesh, device: CudaDevice) -> None:
         """Raises devmem.CudaError or RegionError when there is no memory that the device can be given."""
         self._mesh, self._device = mesh, device
         region = Region(SLOTS * SLOT_BYTES, name="srd-stage")

@@ -192,7 +192,7 @@ class Connector:
         self._left.clear()
         self._answer = asyncio.get_running_loop().create_future()
         member = self._gateway.add(peer)
-        member.attach()
+        peer.attach(member)
         try:
             async with asyncio.timeout(GREETING_WITHIN_S):
                 await send_control(peer, hello([each.ip for each in self._device.addresses]))
@@ -226,7 +226,6 @@ class Connector:
         self._gateway.send_again(self._routing.take_kept(now=self._gateway.now))
 
     def on_left(self, member: Member) -> None:
-        """Take note of the listener's end."""
         self._left.set()
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(member.peer.error())

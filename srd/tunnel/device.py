@@ -12,7 +12,7 @@ from srd.tunnel.config import MIN_MTU, TunnelConfig
 from srd.tunnel.errors import InterfaceGoneError
 from srd.tunnel.frames import FRAME_BYTES
 from srd.tunnel.greeting import Address, Network, OwnAddress
-from srd.tunnel.interface import InterfaceState, TunnelInterface, TunnelRoute
+from srd.tunnel.interface import InterfaceState, TunnelInterface
 from srd.tunnel.tun import Tun
 
 FIRST_MTU: Final = 1400
@@ -35,7 +35,7 @@ class TunnelDevice:
     ) -> None:
         """Make it. `outside`: where the other end is reached, which never leads into the tunnel. Raises TunnelError."""
         self.addresses = addresses
-        self._routes = [TunnelRoute(each) for each in routes]
+        self._routes = routes
         self._outside = outside
         self._config = config
         self._mtu = config.mtu or FIRST_MTU

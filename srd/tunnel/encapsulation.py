@@ -62,7 +62,6 @@ _CONTROL_BYTES: Final = 256
 _MAPPED: Final = "::ffff:"
 _LISTENER: Final = "listener"
 """The owner of all that is behind a listener."""
-_NOTHING_LEFT: Final = vnet.NONE.pack()
 _NO_SEGMENTS: Final = frozenset({errno.EMSGSIZE, errno.EINVAL, errno.EIO})
 """How sending segments ends where the kernel wants them one by one: they are too long, or it cannot do it."""
 
@@ -96,7 +95,6 @@ class Outer(NamedTuple):
 
     @property
     def overhead_bytes(self) -> int:
-        """Of the outer headers."""
         return 28 if self.version == 4 else 48
 
 
@@ -192,7 +190,6 @@ class Encapsulation:
             self._send_datagrams([empty_packet(source.packed)], self._outers[_LISTENER])  # else the next one will do
 
     def close(self) -> None:
-        """Close the socket."""
         self._loop.remove_reader(self._sock.fileno())
         self._sock.close()
 
@@ -264,7 +261,7 @@ class Encapsulation:
         if mtu >= MIN_MTU[inner.version]:
             answer = packet_too_big(packet, mtu=mtu, source=inner.destination)
             if answer is not None:
-                self._interface.write((_NOTHING_LEFT, answer))
+                self._interface.write((vnet.NOTHING_LEFT, answer))
         return 0
 
     def _path_mtu(self, outer: Outer) -> int:
@@ -311,7 +308,7 @@ class Encapsulation:
             dropped["congestion"] += 1
             return
         self._counters.encapsulated_rx_pkts += 1
-        refusal = self._interface.write((_NOTHING_LEFT, packet))
+        refusal = self._interface.write((vnet.NOTHING_LEFT, packet))
         if refusal is not None:
             dropped[refusal] += 1
 

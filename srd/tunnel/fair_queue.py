@@ -84,14 +84,11 @@ class FairQueue(Generic[T]):
     - `buckets`: flows are taken modulo this number. Each that is used keeps about 1 KB.
     - `mark`: sets a packet's CE codepoint, and returns whether it could (ECT). `drop`: takes a packet that is not sent.
       Neither may call the queue.
-
-    `dropped` counts all packets given to `drop`, `overflows` those of them dropped for a limit, `marked` those marked.
-    What `flush` drops is not counted.
     """
 
     __slots__ = (
         "_buckets", "_drop", "_fattest", "_flows", "_interval_s", "_limit_bytes", "_limit_packets", "_mark", "_new",
-        "_old", "_packets", "_quantum_bytes", "_target_s", "backlog_bytes", "dropped", "marked", "overflows",
+        "_old", "_packets", "_quantum_bytes", "_target_s", "backlog_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -107,9 +104,6 @@ class FairQueue(Generic[T]):
         drop: Callable[[T], None],
     ) -> None:
         self.backlog_bytes = 0
-        self.dropped = 0
-        self.overflows = 0
-        self.marked = 0
         self._limit_bytes = limit_bytes
         self._limit_packets = limit_packets
         self._target_s = target_s
@@ -244,9 +238,7 @@ class FairQueue(Generic[T]):
     def _marked(self, packet: tuple[T, int, float]) -> bool:
         """Whether the packet could be marked; otherwise it is dropped."""
         if self._mark(packet[0]):
-            self.marked += 1
             return True
-        self.dropped += 1
         self._drop(packet[0])
         return False
 
@@ -259,8 +251,6 @@ class FairQueue(Generic[T]):
             for _ in range(min(DROP_BATCH, len(flow.packets))):
                 packet = self._take(flow)
                 flow.count += 1
-                self.dropped += 1
-                self.overflows += 1
                 self._drop(packet[0])
                 if flow.backlog_bytes <= enough_bytes:
                     break

@@ -32,7 +32,6 @@ READ_BYTES: Final = VNET_AT + MAX_READ_BYTES
 PACKETS_PER_TURN: Final = 16
 """Packets read from a queue of the interface before the event loop looks at the network again: 1 MiB at most, as much
 as the driver of the sockets sends in a turn (srd.io.driver.TURN_BYTES)."""
-NOTHING_LEFT: Final = vnet.NONE.pack()
 SEED_BYTES: Final = 16
 """Of the hash of flows."""
 PAUSE_S: Final = 0.001
@@ -73,7 +72,7 @@ class Gateway:
         self._tun = tun
         self._config = config
         self._on_failure = on_failure
-        self._memory = PacketMemory()
+        self.memory = PacketMemory()
         self._loop = asyncio.get_running_loop()
         self._seed = os.urandom(SEED_BYTES)
         self._reads = False
@@ -102,7 +101,7 @@ class Gateway:
         acks = AckFilter()
         try:
             for _ in range(PACKETS_PER_TURN):
-                room = self._memory.room(READ_BYTES)
+                room = self.memory.room(READ_BYTES)
                 if room is None:
                     self._pause()
                     break
@@ -143,7 +142,7 @@ class Gateway:
                 return member
             packet = OutgoingPacket(frame, place=None, flow=inner.flow, flags=flags, packets=packets)
         else:
-            place = self._memory.take(len(frame))
+            place = self.memory.take(len(frame))
             packet = OutgoingPacket(place.view, place=place, flow=inner.flow, flags=flags, packets=packets)
         member.send(packet, now=now)
         return member
@@ -152,7 +151,7 @@ class Gateway:
         """Send packets that the routing has kept."""
         now = self._loop.time()
         for frame in frames:
-            room = self._memory.room(len(frame))
+            room = self.memory.room(len(frame))
             if room is None:
                 self.counters.dropped["memory"] += 1
                 continue
@@ -185,7 +184,6 @@ class Gateway:
     # -- from the peers (`member.MemberOwner`) ------------------------------------------------------------------------
 
     def write(self, parts: Sequence[memoryview | bytes]) -> str | None:
-        """Give a packet to the kernel; return why it refuses, None: it has taken it."""
         tun = self._tun
         try:
             reason = tun.write(parts)
@@ -194,16 +192,14 @@ class Gateway:
         if reason is WriteDrop.REFUSED and vnet.parse(parts[0]) != vnet.NONE:
             whole = memoryview(b"".join(parts))
             pieces = segments(vnet.parse(whole), whole[vnet.HEADER_BYTES :])
-            reason = next(filter(None, [tun.write((NOTHING_LEFT, piece)) for piece in pieces]), None)
+            reason = next(filter(None, [tun.write((vnet.NOTHING_LEFT, piece)) for piece in pieces]), None)
         return reason
 
     def on_control_untrusted(self, member: Member, message: bytes) -> None:
-        """Take a control message. Raises PacketError."""
         if self.owner is not None:
             self.owner.on_control_untrusted(member, message)
 
     def on_left(self, member: Member) -> None:
-        """Forget a member."""
         self.members.remove(member)
         self._routing.remove(member)
         self.counters.add(member.counters)
@@ -215,7 +211,7 @@ class Gateway:
     def add(self, peer: Peer) -> Member:
         """Make a peer a member, to be attached; packets pass once it has joined."""
         member = Member(
-            peer, config=self._config, memory=self._memory, interface=self, refusal=self._routing.refusal_untrusted
+            peer, config=self._config, memory=self.memory, interface=self, refusal=self._routing.refusal_untrusted
         )
         self.members.append(member)
         return member
@@ -229,13 +225,7 @@ class Gateway:
 
     @property
     def now(self) -> float:
-        """The event loop's time."""
         return self._loop.time()
-
-    @property
-    def used_fraction(self) -> float:
-        """The fraction of the memory for messages that is in use."""
-        return self._memory.used_fraction
 
     def close(self) -> None:
         """Read nothing more. Members end with their peers."""

@@ -33,22 +33,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network, ip_interface
+from ipaddress import IPv6Address, ip_interface
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from srd.tunnel.errors import InterfaceGoneError, TunnelError
+from srd.tunnel.greeting import Address, Network, OwnAddress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Self
 
 T = TypeVar("T")
-Address = IPv4Address | IPv6Address
-OwnAddress = IPv4Interface | IPv6Interface
-Network = IPv4Network | IPv6Network
 
 QUEUE_PACKETS: Final = 1000
 """Packets that wait to be read (txqueuelen); super-packets where TSO is on. The kernel drops what comes beyond them."""
@@ -85,15 +83,6 @@ _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 
 
 @dataclass(frozen=True, slots=True)
-class TunnelRoute:
-    """A network to reach through the tunnel."""
-
-    destination: Network
-    metric: int | None = None
-    """None: the kernel's default, 0 for IPv4 and 1024 for IPv6."""
-
-
-@dataclass(frozen=True, slots=True)
 class InterfaceState:
     """What anybody may change in an interface while it is in use."""
 
@@ -112,7 +101,7 @@ class TunnelInterface:
         self.index: Final = index
         self._control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._addresses: tuple[OwnAddress, ...] = ()
-        self._tables: dict[TunnelRoute, int] = {}
+        self._tables: dict[Network, int] = {}
         self._rules: list[dict[str, Any]] = []
 
     def configure(
@@ -120,7 +109,7 @@ class TunnelInterface:
         *,
         mtu_bytes: int,
         addresses: Sequence[OwnAddress],
-        routes: Sequence[TunnelRoute] = (),
+        routes: Sequence[Network] = (),
         outside: Sequence[Address] = (),
     ) -> None:
         """Set the MTU, add the addresses and routes, and take the interface up. Takes about 30 ms. Raises TunnelError.
@@ -213,12 +202,10 @@ class TunnelInterface:
         with _explained(f"address {address}"):
             netlink.addr("add", index=self.index, address=str(address.ip), prefixlen=length, **options)
 
-    def _add_route(self, netlink: IPRoute, route: TunnelRoute) -> None:
-        options: dict[str, Any] = {} if route.metric is None else {"priority": route.metric}
-        if route.destination.version == 4:
-            options["scope"] = RT_SCOPE_LINK
-        options |= {"family": _FAMILIES[route.destination.version], "dst": str(route.destination)}
-        with _explained(f"route to {route.destination}"):
+    def _add_route(self, netlink: IPRoute, route: Network) -> None:
+        options: dict[str, Any] = {"scope": RT_SCOPE_LINK} if route.version == 4 else {}
+        options |= {"family": _FAMILIES[route.version], "dst": str(route)}
+        with _explained(f"route to {route}"):
             netlink.route("add", oif=self.index, table=self._tables[route], **options)
 
     def _add_rules(self, netlink: IPRoute, detour: _Detour, *, band: int) -> None:
@@ -257,21 +244,21 @@ class _Detour:
 
     family: socket.AddressFamily
     index: int
-    routes: tuple[TunnelRoute, ...]
+    routes: tuple[Network, ...]
     outside: tuple[Address, ...]
 
     @classmethod
     def find(
-        cls, family: socket.AddressFamily, *, index: int, routes: Sequence[TunnelRoute], outside: Sequence[Address]
+        cls, family: socket.AddressFamily, *, index: int, routes: Sequence[Network], outside: Sequence[Address]
     ) -> Self | None:
         """Return the rules that are needed; None if no route contains an address of `outside`."""
         addresses = tuple(address for address in outside if _FAMILIES[address.version] == family)
-        covering = [route for route in routes if any(address in route.destination for address in addresses)]
+        covering = [route for route in routes if any(address in route for address in addresses)]
         if not covering:
             return None
         if len(covering) > MAX_DETOURED:
             raise TunnelError(f"{len(covering)} routes contain the other end's address; use {MAX_DETOURED} at most")
-        longest_first = sorted(covering, key=lambda route: -route.destination.prefixlen)
+        longest_first = sorted(covering, key=lambda route: -route.prefixlen)
         return cls(family, index, tuple(longest_first), addresses)
 
     @property
@@ -285,12 +272,12 @@ class _Detour:
         """
         end = first + RULES - 1
         rule = {"family": self.family, "protocol": RULE_PROTOCOL}
-        within = [rule | _to(route.destination) for route in self.routes]
+        within = [rule | _to(route) for route in self.routes]
         for number, to in enumerate(within):
             yield to | {"priority": first + 2 * number + 2, "action": FR_ACT_TO_TABLE, "table": self.table}
         for number, (to, route) in enumerate(zip(within, self.routes, strict=True)):
             main = {"action": FR_ACT_TO_TABLE, "table": RT_TABLE_MAIN}
-            suppressed = {"FRA_SUPPRESS_PREFIXLEN": route.destination.prefixlen}
+            suppressed = {"FRA_SUPPRESS_PREFIXLEN": route.prefixlen}
             yield to | main | suppressed | {"priority": first + 2 * number + 1}
         yield rule | {"priority": end, "action": FR_ACT_NOP}
         for address in self.outside:

@@ -103,7 +103,7 @@ class Listener:
             self._newcomers[member] = asyncio.get_running_loop().call_later(
                 GREETING_WITHIN_S, self._dismiss, member, "it does not say what it wants"
             )
-            member.attach()
+            peer.attach(member)
 
     def on_control_untrusted(self, member: Member, message: bytes) -> None:
         """Let a client join, or refuse it. Raises PacketError."""
@@ -191,7 +191,6 @@ class Listener:
         self._tasks.start(member.peer.close())
 
     def on_left(self, member: Member) -> None:
-        """Take note of a client's end."""
         if (timer := self._newcomers.pop(member, None)) is not None:
             timer.cancel()
         if member.has_joined:

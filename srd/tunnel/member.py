@@ -118,11 +118,9 @@ class Landed:
         """To be released when it was written."""
 
     def hold(self) -> int:
-        """See `srd.tunnel.order.Holdable`."""
         return self.message.hold()
 
     def let_go(self) -> int:
-        """See `srd.tunnel.order.Holdable`."""
         return self.message.let_go()
 
 
@@ -143,7 +141,7 @@ class MemberOwner(Protocol):
 
 
 class Member:
-    """A peer of the tunnel; a `PeerHandler`."""
+    """A peer of the tunnel; a `PeerHandler`, which is to be attached."""
 
     def __init__(
         self,
@@ -190,13 +188,8 @@ class Member:
         self._order_timer_at = 0.0
         """Noted, as uvloop's handle of a time that has passed does not say it."""
 
-    def attach(self) -> None:
-        """Take what has come from the peer, and comes from now on."""
-        self.peer.attach(self)
-
     @property
     def counters(self) -> Counters:
-        """What it has counted until now."""
         counters, order = self._counters, self._order
         counters.reordered, counters.gaps_given_up, counters.late = order.reordered, order.given_up, order.late
         return counters

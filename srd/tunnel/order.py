@@ -54,13 +54,12 @@ class FlowOrder(Generic[T]):
     """`take` each packet that arrives, and `expire` at `next_at`; both return what is to be handed over now.
 
     `limit_bytes` is the most that is held, of all flows together. `reordered` counts packets that were held, `late`
-    those that arrived after they had been given up (or twice), `given_up` the gaps that were given up, and `overflows`
-    those of them that were given up early, for the limit.
+    those that arrived after they had been given up (or twice), and `given_up` the gaps that were given up.
     """
 
     __slots__ = (
         "_deadlines", "_expected", "_held", "_held_packets", "_limit_bytes", "_taken", "given_up", "held_bytes",
-        "late", "overflows", "reordered",
+        "late", "reordered",
     )  # fmt: skip
 
     def __init__(self, *, limit_bytes: int) -> None:
@@ -68,7 +67,6 @@ class FlowOrder(Generic[T]):
         self.reordered = 0
         self.late = 0
         self.given_up = 0
-        self.overflows = 0
         self._limit_bytes = limit_bytes
         self._expected: dict[int, int] = {}  # by flow; its lowest 32 bits are the number in the packet
         self._held: dict[int, list[tuple[int, int, T]]] = {}  # by flow: number, arrival, packet
@@ -138,9 +136,7 @@ class FlowOrder(Generic[T]):
     def _within_limit(self) -> list[T]:
         released: list[T] = []
         while self.held_bytes > self._limit_bytes:
-            before = self.given_up
             self._give_up_first(released)
-            self.overflows += self.given_up - before
         return released
 
     def _give_up_first(self, into: list[T]) -> None:

@@ -67,15 +67,10 @@ def mark_ce(packet: memoryview) -> bool:
     return True
 
 
-def ecn_decapsulate(inner_ecn: int, outer_ecn: int) -> int | None:
-    """Return the ECN bits that a packet leaves the tunnel with (RFC 6040, section 4.2). None: it has to be dropped."""
-    return _DECAPSULATED[inner_ecn][outer_ecn]
-
-
 def apply_outer_ecn(packet: memoryview, outer_ecn: int) -> bool:
-    """Give a packet the ECN bits that it leaves the tunnel with. False if it has to be dropped."""
+    """Give a packet the ECN bits that it leaves the tunnel with (RFC 6040). False if it has to be dropped."""
     inner_ecn = outer_tos(packet) & CE
-    ecn = ecn_decapsulate(inner_ecn, outer_ecn)
+    ecn = _DECAPSULATED[inner_ecn][outer_ecn]
     if ecn is None:
         return False
     if ecn != inner_ecn:

@@ -16,6 +16,8 @@ from typing import Any, Final
 from netns.base.addresses import host_port_text
 from srd.errors import SrdError
 from srd.metrics.snapshot import Family
+from srd.stats import meanings
+from srd.tunnel.counters import Counters
 from srd.tunnel.running import RunningTunnel
 
 PREFIX: Final = "open-srd-tunnel/"
@@ -25,31 +27,14 @@ MAX_ANSWER_BYTES: Final = 16 << 20
 ENA_SRD_MODE: Final = 3
 """A tunnel's of AWS' values: 0: off; 1: ENA Express is on, without UDP; 2: it is off, and was on for UDP; 3: it is on,
 and UDP uses it. It says what is switched on; the counters say what goes over SRD."""
-_MEANINGS: Final = {
+_GAUGES: Final = {
     "ena_srd_mode": "ENA Express's mode: 3, it is on, and UDP uses it.",
     "ena_srd_resource_utilization": "Memory for messages in use, percent.",
     "peers": "SRD peers that packets pass to now.",
     "encapsulation_active": "Whether packets without an SRD peer go in plain UDP now: 1, or 0.",
-    "ena_srd_tx_pkts": "Packets sent over SRD.",
-    "ena_srd_eligible_tx_pkts": "Packets sent that could go over SRD, those sent around it included.",
-    "ena_srd_rx_pkts": "Packets received over SRD.",
-    "encapsulated_tx_pkts": "Packets sent around SRD, in plain UDP.",
-    "encapsulated_rx_pkts": "Packets received around SRD.",
-    "tx_bytes": "Bytes of inner packets sent over SRD.",
-    "rx_bytes": "Bytes of inner packets received over SRD.",
-    "tx_messages": "SRD messages sent.",
-    "rx_messages": "SRD messages received.",
-    "acks_merged": "Acknowledgements of TCP that were left out, as a later one says all that they say.",
-    "ce_marked": "Packets marked by CoDel instead of dropped.",
-    "reordered": "Packets that waited for others of their flow.",
-    "gaps_given_up": "Packets, or several in a row, that others of their flow did not wait for any longer.",
-    "late": "Packets that came after they had been given up.",
-    "expired": "Messages given up unacknowledged.",
-    "refused": "Clients that were not let in.",
-    "dropped": "Packets dropped, by reason.",
 }
+_MEANINGS: Final = _GAUGES | meanings(Counters)
 """The metrics: meaning."""
-_GAUGES: Final = frozenset({"ena_srd_mode", "ena_srd_resource_utilization", "peers", "encapsulation_active"})
 
 
 @asynccontextmanager
@@ -83,7 +68,7 @@ def report(tunnel: RunningTunnel) -> dict[str, object]:
     return {
         "interface": tunnel.device.name,
         "ena_srd_mode": ENA_SRD_MODE,
-        "ena_srd_resource_utilization": round(100 * gateway.used_fraction),
+        "ena_srd_resource_utilization": round(100 * gateway.memory.used_fraction),
         "encapsulation_active": encapsulation is not None and encapsulation.is_active,
         **totals.as_json(),
         "peers": [

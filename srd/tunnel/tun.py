@@ -103,15 +103,16 @@ _GONE: Final = frozenset({errno.EBADFD, errno.ENODEV})
 class Tun:
     """A TUN interface that exists as long as this object is open. Not safe for threads that share a queue."""
 
-    __slots__ = ("_fds", "_index", "_offload", "dropped")
+    __slots__ = ("fds", "index", "offload")
 
     def __init__(self, fds: tuple[int, ...], *, index: int, offload: Offload) -> None:
         """Take over the attached descriptors; see `open`."""
-        self._fds = fds
-        self._index = index
-        self._offload = offload
-        self.dropped: Final = dict.fromkeys(WriteDrop, 0)
-        """Packets that were not written, by reason."""
+        self.fds = fds
+        """A descriptor for each queue, to wait for packets; it is readable, too, once the interface was deleted."""
+        self.index: Final = index
+        """The interface's number, which outlasts a change of its name."""
+        self.offload: Final = offload
+        """What the kernel leaves to the reader: what was asked for, or as much of it as this kernel has."""
 
     @classmethod
     def open(cls, name: str | None = None, *, queues: int = 1, offload: Offload = ALL_OFFLOAD) -> Self:
@@ -154,7 +155,7 @@ class Tun:
 
     def keep_over_exec(self) -> tuple[int, ...]:
         """Return descriptors for `adopt`, with which the interface stays when this is closed, and over an exec."""
-        kept = tuple(map(os.dup, self._fds))
+        kept = tuple(map(os.dup, self.fds))
         for fd in kept:
             os.set_inheritable(fd, True)  # noqa: FBT003 - its signature
         return kept
@@ -162,27 +163,12 @@ class Tun:
     @property
     def name(self) -> str:
         """The interface's present name; InterfaceGoneError if it was deleted."""
-        return _name_of(self._fds[0])
-
-    @property
-    def index(self) -> int:
-        """The interface's number, which outlasts a change of its name."""
-        return self._index
-
-    @property
-    def fds(self) -> tuple[int, ...]:
-        """A descriptor for each queue, to wait for packets; it is readable, too, once the interface was deleted."""
-        return self._fds
-
-    @property
-    def offload(self) -> Offload:
-        """What the kernel leaves to the reader: what was asked for, or as much of it as this kernel has."""
-        return self._offload
+        return _name_of(self.fds[0])
 
     def read_into(self, view: memoryview, *, queue: int = 0) -> int | None:
         """Read the next header and packet; return their bytes, None if none waits. Raises InterfaceGoneError."""
         try:
-            return os.readv(self._fds[queue], (view,))
+            return os.readv(self.fds[queue], (view,))
         except BlockingIOError:
             return None
         except OSError as error:
@@ -194,18 +180,16 @@ class Tun:
         Raises InterfaceGoneError.
         """
         try:
-            os.writev(self._fds[queue], views)
+            os.writev(self.fds[queue], views)
         except OSError as error:
             if error.errno in _GONE:
                 raise _ended(error) from None
-            reason = _DROPS.get(error.errno or 0, WriteDrop.REFUSED)
-            self.dropped[reason] += 1
-            return reason
+            return _DROPS.get(error.errno or 0, WriteDrop.REFUSED)
         return None
 
     def close(self) -> None:
         """Delete the interface, with its addresses and routes."""
-        fds, self._fds = self._fds, ()
+        fds, self.fds = self.fds, ()
         for fd in fds:
             os.close(fd)
 

@@ -68,6 +68,7 @@ class VnetHeader(NamedTuple):
 
 NONE: Final = VnetHeader()
 """Nothing is left to do."""
+NOTHING_LEFT: Final = NONE.pack()
 
 
 def parse(data: memoryview | bytes) -> VnetHeader:

@@ -26,9 +26,8 @@ from netns.programs import end_with
 from scripts.benches.case import CaseOptions
 from scripts.benches.outcome import Round, wanted
 from scripts.harness.errors import BenchError
-from srd.sim.experiments.experiment import run
+from srd.sim.experiments.experiment import experiment_of, run
 from srd.sim.experiments.fabric import read_fabric
-from srd.sim.experiments.inputs import experiment_of
 
 WANTED: Final = wanted("hops_per_core_second >= 83000")
 FABRIC: Final = "clos1024"

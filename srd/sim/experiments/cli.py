@@ -16,9 +16,8 @@ from netns.base.tables import console, print_table, table
 from netns.errors import LabError
 from srd.sim.errors import SimulationError
 from srd.sim.experiments import figures, parquet
-from srd.sim.experiments.experiment import Experiment, ExperimentResult, run
+from srd.sim.experiments.experiment import Experiment, ExperimentResult, experiment_of, run
 from srd.sim.experiments.fabric import read_fabric
-from srd.sim.experiments.inputs import experiment_of
 from srd.sim.experiments.scenario import is_scenario, read_scenario
 from srd.sim.experiments.workload import NOTATION
 from srd.sim.roce import command as roce

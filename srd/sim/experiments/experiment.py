@@ -15,16 +15,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 from netns.backends.virtual.fabric import VirtualFabric
-from netns.faults.schedule import ScheduledEvent
+from netns.faults.schedule import ScheduledEvent, read_schedule
 from netns.topology.model import Topology
 from srd.proto.base.errors import UsageError
 from srd.proto.config import ProtocolConfig
 from srd.proto.wire.status import Status
 from srd.sim.experiments.errors import ExperimentError
-from srd.sim.experiments.fabric import Bounds, settings
+from srd.sim.experiments.fabric import Bounds, host_bps, settings
+from srd.sim.experiments.htsim import read_matrix
+from srd.sim.experiments.workload import made
 from srd.sim.flows import Flow, Running
 from srd.sim.simulation import NS_PER_S, Simulation
 from srd.sim.transports import TRANSPORTS
@@ -65,6 +68,40 @@ class Experiment:
         except UsageError as error:
             raise ExperimentError(str(error)) from None
         return name, changed
+
+
+def experiment_of(
+    topology: Topology,
+    *,
+    workload: str,
+    plan: Path | None = None,
+    transport: str = "srd",
+    controller: str | None = None,
+    paths: int | None = None,
+    seed: int = 1,
+    limit_s: float = 1.0,
+) -> Experiment:
+    """Return what a command line or a cell of a grid names: files are read here, and nowhere later.
+
+    The topology is one of `read_fabric`; a workload is a notation or a file of htsim's.
+    Raises LabError or ExperimentError, with what is wrong in one line.
+    """
+    if workload.endswith(".cm"):
+        flows = read_matrix(Path(workload), hosts=topology.hosts)
+    else:
+        flows = made(workload, hosts=topology.hosts, host_bps=host_bps(topology), seed=seed)
+    experiment = Experiment(
+        topology=topology,
+        flows=flows,
+        transport=transport,
+        plan=() if plan is None else read_schedule(plan, topology),
+        controller=controller,
+        paths=paths,
+        seed=seed,
+        limit_s=limit_s,
+    )
+    experiment.config()  # whose mistakes are the user's, and come before anything is simulated
+    return experiment
 
 
 def _class_named(text: str) -> Any:

@@ -28,9 +28,8 @@ from netns.base.yaml_file import Strict, load_mapping, validated
 from netns.errors import LabError
 from netns.topology.model import Topology
 from srd.sim.experiments.errors import ExperimentError
-from srd.sim.experiments.experiment import Experiment
+from srd.sim.experiments.experiment import Experiment, experiment_of
 from srd.sim.experiments.fabric import read_fabric
-from srd.sim.experiments.inputs import experiment_of
 from srd.sim.transports import TRANSPORTS
 
 T = TypeVar("T")

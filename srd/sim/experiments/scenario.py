@@ -73,12 +73,11 @@ from netns.netem.shape import Shape
 from netns.topology.file import parse_topology
 from netns.topology.model import Topology
 from srd.sim.experiments.errors import ExperimentError
-from srd.sim.experiments.experiment import Experiment, run
+from srd.sim.experiments.experiment import Experiment, experiment_of, run
 from srd.sim.experiments.expression import Expression
 from srd.sim.experiments.fabric import read_fabric, with_host_ports
 from srd.sim.experiments.figures import figures as figures_of
-from srd.sim.experiments.incast import incast_figures
-from srd.sim.experiments.inputs import experiment_of
+from srd.sim.experiments.figures import incast_figures
 from srd.sim.experiments.requirement import Requirement, requirement
 from srd.sim.experiments.scenario_file import RunKeys, ScenarioKeys, check, config_of, failures_of, run_keys
 from srd.sim.experiments.streams import play

@@ -18,7 +18,7 @@ from srd.sim.experiments.failures import Failures
 from srd.sim.experiments.scenario_file import BesideKeys, RunKeys, StreamKeys
 from srd.sim.host import HostClock
 from srd.sim.models.controllers import CONTROLLERS
-from srd.sim.models.tcp_flow import TcpFlow
+from srd.sim.models.transports import TcpFlow
 from srd.sim.simulation import NS_PER_S, Simulation
 
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from netns.base.files import file_or_example, write_whole
 from netns.base.options import json_option
 from netns.base.output import print_json
+from netns.base.progress import Progress
 from netns.base.tables import console, print_table, table
 from netns.errors import LabError
 from srd.sim.errors import SimulationError
@@ -64,12 +61,8 @@ def sweep_command(
         data = DataSet(output or _OUT / grid.name, grid)
         if anew:
             shutil.rmtree(data.directory / "flows", ignore_errors=True)
-        missing = data.missing()
-        with _progress(total=len(grid.cells), done=len(grid.cells) - len(missing)) as progress:
-            (task,) = progress.task_ids
-            failed = sweep(
-                data, workers=workers, scheduler=scheduler, done=lambda _cell, _outcome: progress.advance(task)
-            )
+        with Progress("experiments", ["one"] * len(data.missing()), workers=workers, is_plain=False) as progress:
+            failed = sweep(data, workers=workers, scheduler=scheduler, done=lambda _cell, _outcome: progress.end("one"))
         cells = [cell for cell in grid.cells if cell not in failed]
         found = _report(data, grid, cells=cells) if cells else {}
     except (LabError, SimulationError) as error:
@@ -85,15 +78,6 @@ def sweep_command(
             f"{len(failed)} of {len(grid.cells)} experiments failed, the first: {cell.case.scene}, "
             f"{cell.case.contestant}, seed {cell.seed}: {reason}"
         )
-
-
-@contextmanager
-def _progress(*, total: int, done: int) -> Iterator[Progress]:
-    """Show how many experiments are done, and the time left, on stderr."""
-    columns = (TextColumn("experiments"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        progress.add_task("", total=total, completed=done)
-        yield progress
 
 
 def _report(

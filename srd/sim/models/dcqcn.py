@@ -52,6 +52,9 @@ class DcqcnConfig:
     floor_bps: float = 1e6
     """Mellanox' `rpg_min_rate`; the paper has none."""
 
+    def rate(self, line_bps: float) -> FlowRate:
+        return DcqcnRate(line_bps, self)
+
 
 class DcqcnRate(FlowRate):
     """The reaction point of one flow. It starts at line rate."""
@@ -90,7 +93,6 @@ class DcqcnRate(FlowRate):
             self._increase()
 
     def handle_congestion(self, now_ns: int) -> None:
-        """Cut the rate."""
         self.advance(now_ns)
         g = self._config.g
         self.target_bps = self.bps
@@ -132,6 +134,9 @@ class FirmwareConfig:
     """`rpg_hai_rate`."""
     floor_bps: float = 100e6
     """The smaller one in HPCC's runs; `rpg_min_rate` itself is 1 Mbit/s."""
+
+    def rate(self, line_bps: float) -> FlowRate:
+        return FirmwareRate(line_bps, self)
 
 
 class FirmwareRate(FlowRate):

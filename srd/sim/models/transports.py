@@ -10,26 +10,25 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Final
 
+from netns.backends.virtual.fabric import VirtualFabric
 from netns.backends.virtual.lossless.profile import LOSSLESS, LOSSY, ClassProfile, RedProfile, SwitchProfile
 from netns.backends.virtual.virtual_link import VirtualLink
 from netns.netem.changes import effective
 from netns.topology.model import ETHERNET_HEADER_BYTES, Topology
 from srd.proto.config import ProtocolConfig
-from srd.sim.models.controllers import CONTROLLERS
+from srd.sim.models.controllers import CONTROLLERS, TcpController
 from srd.sim.models.dcqcn import (
     FIRMWARE_BPS,
     PAPER_BPS,
     DcqcnConfig,
-    DcqcnRate,
     FirmwareConfig,
-    FirmwareRate,
     Notifications,
 )
 from srd.sim.models.flow import NS_PER_S, FlowRate, FlowReceiver, FlowSender
 from srd.sim.models.go_back_n import TIMEOUT_EXPONENT, GoBackNReceiver, GoBackNSender
 from srd.sim.models.irn import RTO_HIGH_NS, RTO_LOW_NS, IrnSender
-from srd.sim.models.nic import Framing, NicFlow
-from srd.sim.models.tcp import MIN_RTO_S, TcpFlowSender
+from srd.sim.models.nic import Framing, Nic, NicFlow
+from srd.sim.models.tcp import ENDLESS, MIN_RTO_S, TcpFlowSender
 from srd.sim.simulation import Simulation
 from srd.sim.transport import Done, Transport
 
@@ -104,7 +103,6 @@ class ModelTransport(Transport):
     def flow(
         self, simulation: Simulation, source: str, destination: str, size_bytes: int, *, at: float, done: Done
     ) -> None:
-        """Start a flow at a time."""
         self.start(simulation, source, destination, size_bytes, at_ns=round(at * NS_PER_S), done=done)
 
     def start(
@@ -161,7 +159,6 @@ class Roce(ModelTransport):
         return None
 
     def framing(self, topology: Topology) -> Framing:
-        """Return RoCEv2's."""
         return roce_framing(mtu=topology.mtu, priority=LOSSLESS)
 
     def equip(self, flow: NicFlow, *, packets: int) -> None:
@@ -175,66 +172,45 @@ class Roce(ModelTransport):
         flow.receiver = GoBackNReceiver(packets)
 
     def rate(self, rate_bps: int) -> FlowRate:
-        """Return the rate of a flow."""
         return FlowRate(rate_bps)
 
 
 class Dcqcn(Roce):
-    """RoCEv2 with DCQCN, the paper's settings, on switches that pause and mark. `marking`: at PAPER_BPS."""
+    """RoCEv2 with DCQCN on switches that pause and mark; `marking`: at the rate `marked_bps`. The paper's settings."""
 
     def __init__(
         self,
         *,
         alpha: float = LOSSLESS_ALPHA,
-        config: DcqcnConfig = PAPER_CONFIG,
+        config: DcqcnConfig | FirmwareConfig = PAPER_CONFIG,
         marking: RedProfile = PAPER_MARKING,
+        marked_bps: float = PAPER_BPS,
     ) -> None:
         super().__init__(alpha=alpha)
         self.config = config
         self.marking = marking
-
-    def interval_us(self) -> float:
-        """Return the shortest time between two notifications of a flow."""
-        return self.config.notification_interval_us
+        self.marked_bps = marked_bps
 
     def red(self, rate_bps: int) -> RedProfile | None:
-        """Return the marking."""
-        return scaled(self.marking, rate_bps / PAPER_BPS)
+        return scaled(self.marking, rate_bps / self.marked_bps)
 
     def equip(self, flow: NicFlow, *, packets: int) -> None:
         """Notify of marks, too."""
         super().equip(flow, packets=packets)
-        flow.notifications = Notifications(self.interval_us())
+        flow.notifications = Notifications(self.config.notification_interval_us)
 
     def rate(self, rate_bps: int) -> FlowRate:
-        """Return DCQCN's."""
-        return DcqcnRate(rate_bps, self.config)
+        return self.config.rate(rate_bps)
 
 
-class DcqcnFirmware(Dcqcn):
-    """The same with the defaults of network cards, and the marking of HPCC's runs. `marking`: at FIRMWARE_BPS."""
-
-    def __init__(
-        self,
-        *,
-        alpha: float = LOSSLESS_ALPHA,
-        firmware: FirmwareConfig = FIRMWARE_CONFIG,
-        marking: RedProfile = FIRMWARE_MARKING,
-    ) -> None:
-        super().__init__(alpha=alpha, marking=marking)
-        self.firmware = firmware
-
-    def interval_us(self) -> float:
-        """Return that of the cards."""
-        return self.firmware.notification_interval_us
-
-    def red(self, rate_bps: int) -> RedProfile | None:
-        """Return the marking."""
-        return scaled(self.marking, rate_bps / FIRMWARE_BPS)
-
-    def rate(self, rate_bps: int) -> FlowRate:
-        """Return the cards'."""
-        return FirmwareRate(rate_bps, self.firmware)
+def firmware_dcqcn(
+    *,
+    alpha: float = LOSSLESS_ALPHA,
+    firmware: FirmwareConfig = FIRMWARE_CONFIG,
+    marking: RedProfile = FIRMWARE_MARKING,
+) -> Dcqcn:
+    """Return DCQCN with the defaults of network cards, and the marking of HPCC's runs, at FIRMWARE_BPS."""
+    return Dcqcn(alpha=alpha, config=firmware, marking=marking, marked_bps=FIRMWARE_BPS)
 
 
 class Irn(ModelTransport):
@@ -279,18 +255,37 @@ class Tcp(ModelTransport):
         self.mark_bytes_per_gbps = mark_bytes_per_gbps
 
     def switches(self, topology: Topology) -> SwitchProfile:
-        """Return the switches, which mark if they are to."""
         mark = round(fastest_bps(topology) / 1e9 * self.mark_bytes_per_gbps)
         profile = ClassProfile(alpha=self.alpha, red=RedProfile(mark, mark) if mark else None)
         return SwitchProfile(classes={LOSSY: profile}, seed=topology.seed)
 
     def framing(self, topology: Topology) -> Framing:
-        """Return TCP's."""
         return tcp_framing(mtu=topology.mtu)
 
     def equip(self, flow: NicFlow, *, packets: int) -> None:
         """Each flow has a controller of its own."""
         flow.sender = TcpFlowSender(packets, controller=self.controller(), min_rto_s=self.min_rto_s)
+
+
+class TcpFlow:
+    """An endless flow between two hosts that have no other, beside those of SRD; `start` it.
+
+    Its counts are `sender.delivered`, `lost` and `sent`.
+    """
+
+    def __init__(self, fabric: VirtualFabric, source: str, destination: str, *, controller: TcpController) -> None:
+        framing = tcp_framing(mtu=fabric.topology.mtu)
+        self.packet_bytes = fabric.topology.mtu + ETHERNET_HEADER_BYTES
+        """Of a full one on the wire."""
+        self.sender = TcpFlowSender(ENDLESS, controller=controller)
+        self._nic = Nic(fabric, source)
+        self._flow = self._nic.flow(
+            Nic(fabric, destination), size_bytes=ENDLESS * self.packet_bytes,
+            framing=framing, sender=self.sender, receiver=FlowReceiver(ENDLESS),
+        )  # fmt: skip
+
+    def start(self) -> None:
+        self._nic.start(self._flow)
 
 
 def rate_bps(link: VirtualLink) -> int:

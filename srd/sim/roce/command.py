@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from netns.base.files import write_whole
 from netns.base.output import print_json
+from netns.base.progress import Progress
 from netns.base.tables import console, print_table
 from srd.sim.errors import SimulationError
 from srd.sim.roce import suite
@@ -29,15 +28,10 @@ def play(scenario: str | None, *, transport: str | None, seed: int, plot: Path |
     if plot is not None and transport is not None:
         raise click.UsageError("--plot shows all transports; leave --transport out")
     try:
-        with _progress() as progress:
+        with Progress("srd sim roce", ["all"], is_plain=False) as progress:
+            progress.at("drawing")
             picture = None if plot is None else _picture(scenario, seed=seed, plot=plot)
-            (task,) = progress.task_ids
-            found = suite.run(
-                names,
-                rows,
-                seed=seed,
-                begins=lambda name, by: progress.update(task, description=f"{name}: {by}"),
-            )
+            found = suite.run(names, rows, seed=seed, begins=lambda name, by: progress.at(f"{name}: {by}"))
         if plot is not None and picture is not None:
             with plotting(plot):
                 write_whole(plot, picture)
@@ -79,13 +73,3 @@ def plotting(plot: Path) -> Iterator[None]:
         ) from None
     except OSError as error:
         raise SimulationError(f"--plot {plot}: {error.strerror}; choose another place") from error
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """Show on stderr what is played, on a terminal."""
-    terminal = Console(stderr=True, highlight=False)
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as progress:
-        progress.add_task("drawing")
-        yield progress

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
@@ -177,18 +177,11 @@ def _delivered(contender: Contender, *, every_us: float, seed: int) -> Series:
     return [(max(at, 50.0) / 1000, min(values["bytes"] / wanted, 1.0)) for at, values in samples]
 
 
-class _Draws(Protocol):
-    """What makes a panel."""
-
-    def __call__(self, *, seed: int) -> Panel:
-        """Play what it shows."""
-
-
-PANELS: Final[dict[str, _Draws]] = {
+PANELS: Final[dict[str, Callable[..., Panel]]] = {
     "victim": victim_panel, "slow-host": storm_panel, "incast": incast_panel, "permutation": permutation_panel,
     "loss": loss_panel, "ring-deadlock": deadlock_panel,
 }  # fmt: skip
-"""By the names of the scenarios (suite.SCENARIOS)."""
+"""By the names of the scenarios (suite.SCENARIOS); of a `seed`."""
 
 
 def draw(panels: Sequence[Panel]) -> bytes:
@@ -209,9 +202,9 @@ def draw(panels: Sequence[Panel]) -> bytes:
             figure.legend(
                 keys.values(), keys, loc="outside lower center", ncols=2 * columns + 1, fontsize=8, frameon=False
             )
-        out = io.BytesIO()
-        figure.savefig(out, format="png", dpi=110, metadata={"Software": ""})
-    return out.getvalue()
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+        return buffer.getvalue()
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Artist]:

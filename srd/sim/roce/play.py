@@ -16,11 +16,11 @@ from srd.sim.models.dcqcn import FirmwareConfig
 from srd.sim.models.transports import (
     DCTCP_MARK_BYTES_PER_GBPS,
     Dcqcn,
-    DcqcnFirmware,
     Irn,
     ModelTransport,
     Roce,
     Tcp,
+    firmware_dcqcn,
 )
 from srd.sim.presets import MICROSECOND_FABRIC
 from srd.sim.simulation import Simulation
@@ -66,7 +66,7 @@ def _contender(label: str, transport: ModelTransport) -> Contender:
 CONTENDERS: Final[dict[str, Contender]] = {
     "roce": _contender("RoCE, PFC", Roce()),
     "dcqcn": _contender("RoCE, PFC, DCQCN (paper)", Dcqcn()),
-    "dcqcn-firmware": _contender("RoCE, PFC, DCQCN (cards)", DcqcnFirmware()),
+    "dcqcn-firmware": _contender("RoCE, PFC, DCQCN (cards)", firmware_dcqcn()),
     "irn": _contender("IRN", Irn()),
     "cubic": _contender("TCP CUBIC", Tcp("cubic")),
     "dctcp": _contender("DCTCP", Tcp("dctcp", mark_bytes_per_gbps=DCTCP_MARK_BYTES_PER_GBPS)),
@@ -83,7 +83,7 @@ def _searched(transport: ModelTransport) -> Contender:
 SEARCHED: Final[dict[str, Contender]] = {
     "roce": _searched(Roce(alpha=1.0, timeout_exponent=8)),
     "dcqcn": _searched(Dcqcn(alpha=1.0, marking=SHARP_MARKING)),
-    "dcqcn-firmware": _searched(DcqcnFirmware(alpha=1.0, firmware=FirmwareConfig(timer_us=55.0))),
+    "dcqcn-firmware": _searched(firmware_dcqcn(alpha=1.0, firmware=FirmwareConfig(timer_us=55.0))),
     "irn": _searched(Irn(alpha=1.0)),
     "cubic": _searched(Tcp("cubic", alpha=1.0)),
     "dctcp": _searched(Tcp("dctcp", alpha=1.0, mark_bytes_per_gbps=DCTCP_MARK_BYTES_PER_GBPS)),
@@ -126,7 +126,6 @@ class Played:
 
     @property
     def unfinished(self) -> int:
-        """Flows that did not end."""
         return sum(time == math.inf for time in self.times_us)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from random import Random
 from statistics import median
-from typing import Final, Protocol
+from typing import Final
 
 from netns.backends.virtual.lossless.wait_graph import deadlock
 from netns.base.percentile import percentile
@@ -16,13 +16,6 @@ from srd.sim.roce.fabrics import LINK_BPS, hosts_of, ring, tree, with_loss, with
 from srd.sim.roce.play import Contender, Played, play, prepare
 
 Figures = dict[str, float]
-
-
-class RoceScenario(Protocol):
-    """A scenario that has no other arguments."""
-
-    def __call__(self, contender: Contender, *, seed: int) -> Figures:
-        """Play it."""
 
 
 MEGABYTE: Final = 1_000_000

@@ -12,7 +12,7 @@ from rich.table import Table
 from netns.base.tables import table
 from srd.sim.roce import scenarios
 from srd.sim.roce.play import CONTENDERS, SEARCHED, UNSEARCHED, Contender
-from srd.sim.roce.scenarios import Figures, RoceScenario
+from srd.sim.roce.scenarios import Figures
 
 Results = dict[str, dict[str, Figures]]
 """Scenario -> row -> figures."""
@@ -38,7 +38,8 @@ class SuiteEntry:
     """A scenario."""
 
     happens: str
-    play: RoceScenario
+    play: Callable[..., Figures]
+    """Of a contender; `seed`."""
     columns: tuple[SuiteColumn, ...] = ()
     """None: it is played when it is named."""
 

@@ -1,24 +1,14 @@
-"""srd.cli.options: file names that the system refuses, and signals."""
+"""srd.cli.options: signals."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
-from srd.cli.options import Interrupted, is_directory, is_file, run
-
-
-def test_is_file_and_is_directory__distinguish(tmp_path: Path) -> None:
-    file = tmp_path / "a"
-    file.write_bytes(b"")
-    assert (is_file(file), is_directory(file)) == (True, False)
-    assert (is_file(tmp_path), is_directory(tmp_path)) == (False, True)
-    for impossible in (tmp_path / "gone", tmp_path / ("x" * 300), file / "below"):
-        assert (is_file(impossible), is_directory(impossible)) == (False, False)
+from srd.cli.options import Interrupted, run
 
 
 def test_run__returns_the_status() -> None:

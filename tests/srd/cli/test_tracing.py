@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from srd.cli.tracing import check_trace_file, tracing
+from srd.cli.peer_options import PeerOptions
 from srd.proto.trace import ProbeSent
 from srd.qlog.errors import TraceError
 from srd.qlog.reader import TraceReader
@@ -18,6 +18,13 @@ from tests.srd.cli.processes import Called, Process, assert_fails, command, long
 from tests.srd.file_transfer.ends import digest_of
 
 SIZE = 3_000_000
+
+
+def options(trace_file: Path | None) -> PeerOptions:
+    """Return what a command is given that has no other options of a peer."""
+    return PeerOptions(
+        plain=True, key=None, psk_file=None, cert=None, ca=None, paths=1, busy_poll=False, trace_file=trace_file
+    )
 
 
 def whole(path: Path) -> tuple[TraceReader, dict[int, PeerSummary]]:
@@ -118,17 +125,17 @@ def test_tracing__a_file_to_send_is_not_overwritten_bad_flow(file: Path, inputs:
     assert file.stat().st_size == SIZE
 
 
-def test_check_trace_file__nothing_to_check(tmp_path: Path) -> None:
-    check_trace_file(None, inputs=[tmp_path])
-    check_trace_file(tmp_path / "new", inputs=[tmp_path / "gone"])
-    check_trace_file(tmp_path / ("x" * 300), inputs=[tmp_path])
+def test_check_trace__nothing_to_check(tmp_path: Path) -> None:
+    options(None).check_trace(inputs=[tmp_path])
+    options(tmp_path / "new").check_trace(inputs=[tmp_path / "gone"])
+    options(tmp_path / ("x" * 300)).check_trace(inputs=[tmp_path])
     with pytest.raises(click.UsageError):
-        check_trace_file(tmp_path, inputs=[])
+        options(tmp_path).check_trace()
 
 
 def test_tracing__is_whole_when_the_block_raises(tmp_path: Path) -> None:
     def fail() -> None:
-        with tracing(tmp_path / "a", title="t", vantage_point="client") as trace:
+        with options(tmp_path / "a").tracing(title="t", vantage_point="client") as trace:
             assert trace is not None
             trace.record(ProbeSent(0, 0), peer=0, now=0.0)
             raise ZeroDivisionError
@@ -136,5 +143,5 @@ def test_tracing__is_whole_when_the_block_raises(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         fail()
     assert whole(tmp_path / "a")[1][0].sent[0].probes == 1
-    with pytest.raises(TraceError), tracing(Path("/dev/full"), title="t", vantage_point="client"):
+    with pytest.raises(TraceError), options(Path("/dev/full")).tracing(title="t", vantage_point="client"):
         raise AssertionError("not reached")

@@ -15,7 +15,7 @@ import pytest
 
 from srd.file_transfer import chunk_file as module
 from srd.file_transfer.chunk_file import ChunkFile
-from srd.file_transfer.digests import FileDigest, chunk_digest
+from srd.file_transfer.digests import chunk_digest, file_digest
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.protocol import Offer
 from tests.srd.loopback import content
@@ -32,8 +32,8 @@ def digest(payload: bytes, index: int) -> bytes:
     return chunk_digest(chunk(payload, index))
 
 
-def file_digest(payload: bytes | bytearray, *, name: str = "blake3") -> str:
-    running = FileDigest(name)
+def whole_digest(payload: bytes | bytearray, *, name: str = "blake3") -> str:
+    running = file_digest(name)
     running.update(memoryview(payload))
     return running.hexdigest()
 
@@ -81,7 +81,7 @@ def test_sabotage__without_chunk_digests_the_file_digest_sees_a_flipped_byte_bad
             file.announce(index, [bytes(16)])
             file.put(index, chunk(damaged, index))
         assert file.complete
-        assert file.hexdigest() == file_digest(damaged, name=file_hash) != file_digest(payload, name=file_hash)
+        assert file.hexdigest() == whole_digest(damaged, name=file_hash) != whole_digest(payload, name=file_hash)
 
 
 @pytest.mark.parametrize(("first", "count"), [(-1, 1), (4, 1), (3, 2), (0, 5), (1 << 62, 1)])

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from srd.file_transfer.digests import CHUNK_DIGEST_BYTES, FileDigest, chunk_digest
+from srd.file_transfer.digests import CHUNK_DIGEST_BYTES, chunk_digest, file_digest
 from srd.file_transfer.protocol import FILE_HASHES
 
 BLAKE3_OF_ABC = "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"
@@ -30,7 +30,7 @@ def test_chunk_digest__pieces() -> None:
 
 @pytest.mark.parametrize("name", FILE_HASHES)
 def test_file_digest__known(name: str) -> None:
-    digest = FileDigest(name)
+    digest = file_digest(name)
     for piece in (b"a", b"", b"bc"):
         digest.update(memoryview(piece))
     expected = {"blake3": BLAKE3_OF_ABC, "sha256": hashlib.sha256(b"abc").hexdigest()}

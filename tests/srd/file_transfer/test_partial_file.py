@@ -193,7 +193,7 @@ def test_open__chunks_that_changed_are_not_verified(tmp_path: Path) -> None:
         file.seek(CHUNK_BYTES + 3)
         file.write(b"other")
     second = opened(tmp_path, what)
-    assert (second.resumed_chunks, second.resumed_beyond) == (1, [(2, 1)])
+    assert (second.chunks.taken, second.chunks.beyond) == (1, [(2, 1)])
     put(second, payload, 1)
     finish(second, digest=digest_of(payload))
     assert (tmp_path / "a.bin").read_bytes() == payload
@@ -202,7 +202,7 @@ def test_open__chunks_that_changed_are_not_verified(tmp_path: Path) -> None:
 @pytest.mark.parametrize("changed", [{"name": "b.bin"}, {"size": 3 * CHUNK_BYTES - 1}, {"chunk_bytes": 2048}], ids=str)
 def test_open__another_file_of_the_same_transfer_restarts(tmp_path: Path, changed: dict[str, Any]) -> None:
     second = opened(tmp_path, replace(left(tmp_path, content(3 * CHUNK_BYTES), 0), **changed))
-    assert second.resumed_chunks == 0
+    assert second.chunks.taken == 0
     second.abort()
     assert names(tmp_path) == []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,7 @@ async def reading(path: Path, *, is_scratch: bool = False) -> AsyncIterator[tupl
     worker = start_worker("srd-test")
     ahead = ReadAhead(worker, is_scratch=is_scratch, changed=Notify())
     try:
-        with SourceFile(path) as source:
+        with closing(SourceFile(path)) as source:
             async with asyncio.timeout(PATIENCE_S):
                 yield ahead, source
                 await ahead.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def test_source_file__more_chunks_than_there_are_numbers_bad_flow() -> None:
 def test_source_file__what_can_be_read_counts_and_not_the_size(name: str) -> None:
     """Those of /proc say 0, those of /sys a page."""
     path = Path(name)
-    with SourceFile(path) as source:
+    with closing(SourceFile(path)) as source:
         assert source.size == len(path.read_bytes()) != path.stat().st_size
         assert sent(source) == path.read_bytes()
 
@@ -65,7 +66,7 @@ def test_source_file__what_was_changed_right_before_it_was_opened_may_have_the_s
     changed_ns = path.stat().st_ctime_ns
     for age_ns, is_suspect in ((0, True), (10_000_000, True), (1_000_000_000, False)):
         monkeypatch.setattr(time, "time_ns", lambda age_ns=age_ns: changed_ns + age_ns)
-        with SourceFile(path) as source:
+        with closing(SourceFile(path)) as source:
             assert sent(source) == b"content"
             assert source.is_suspect is is_suspect
 
@@ -77,5 +78,5 @@ def test_source_file__pieces_that_are_shorter_than_what_was_asked_for(
     path, read = tmp_path / "a.bin", os.preadv
     path.write_bytes(os.urandom(CHUNK_BYTES + 10_000))
     monkeypatch.setattr(os, "preadv", lambda fd, views, at: read(fd, [views[0][:100_000]], at))
-    with SourceFile(path) as source:
+    with closing(SourceFile(path)) as source:
         assert sent(source) == path.read_bytes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from srd.file_transfer.source_file import SourceFile
 from tests.failing import refusing
 from tests.patience import until
 from tests.srd.file_transfer.ends import digest_of, ends, file_of, names, session
-from tests.srd.file_transfer.test_chunk_file import chunk, chunk_file, digest, file_digest
+from tests.srd.file_transfer.test_chunk_file import chunk, chunk_file, digest, whole_digest
 from tests.srd.file_transfer.test_pipes import interrupted, send, standard_output
 from tests.srd.loopback import content
 
@@ -62,14 +63,14 @@ def test_source__finds_holes(
     tmp_path: Path, size: int, pieces: list[tuple[int, int]], holes: list[tuple[int, int]]
 ) -> None:
     path = with_holes(tmp_path, size, *pieces)
-    with SourceFile(path) as source:
+    with closing(SourceFile(path)) as source:
         assert source.holes == holes
         assert source.data_bytes == (stored_bytes(path) if holes else None)
 
 
 def test_source__a_file_system_that_knows_no_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "lseek", refusing(errno.EINVAL))
-    with SourceFile(with_holes(tmp_path, 5 * MIB)) as source:
+    with closing(SourceFile(with_holes(tmp_path, 5 * MIB))) as source:
         assert (source.holes, source.data_bytes) == ([], None)
 
 
@@ -184,7 +185,7 @@ def test_leave_out__in_any_order(
             else:
                 file.announce(index, [digest(bytes(payload), index)])
         assert file.complete
-        assert file.hexdigest() == file_digest(payload)
+        assert file.hexdigest() == whole_digest(payload)
     assert (directory / "part").read_bytes() == payload
 
 
@@ -226,7 +227,7 @@ def test_leave_out__what_an_earlier_attempt_left_is_removed(
         file.put(3, [memoryview(zeros)])
         file.announce(3, [digest(bytes(4 * 1024), 3)])
         assert file.complete
-        assert file.hexdigest() == file_digest(bytes(4 * 1024))
+        assert file.hexdigest() == whole_digest(bytes(4 * 1024))
     os.close(journal)
     assert (tmp_path / "part").read_bytes() == bytes(4 * 1024)
 
@@ -246,5 +247,5 @@ def test_resume__a_limited_number_of_ranges(tmp_path: Path) -> None:
             again.put(index, chunk(payload, index))
             again.announce(index, [digest(payload, index)])
         assert again.complete
-        assert again.hexdigest() == file_digest(payload)
+        assert again.hexdigest() == whole_digest(payload)
     os.close(journal)

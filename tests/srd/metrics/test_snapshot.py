@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import cast
 
 from srd.endpoint import Endpoint
 from srd.metrics.snapshot import MAX_LISTED_PEERS, collect
-from srd.stats import EndpointStats, PeerStats, Totals, with_peers
+from srd.stats import EndpointStats, PeerStats, with_peers
 from tests.srd.loopback import pair, receive, send
 
 
@@ -31,17 +32,17 @@ class FakeEndpoint:
 
     def __init__(self, count: int) -> None:
         self.open = [FakePeer(number) for number in range(count)]
-        self.ended = Totals()
+        self.ended = EndpointStats()
 
     @property
     def peers(self) -> list[FakePeer]:
         return list(self.open)
 
     def ended_stats(self) -> EndpointStats:
-        return EndpointStats(**self.ended.sums)
+        return replace(self.ended, peers=0)
 
     def end(self, index: int) -> None:
-        self.ended.add(self.open.pop(index).stats())
+        self.ended = with_peers(self.ended, [self.open.pop(index).stats()])
 
 
 async def test_collect__counters_never_decrease_and_count_a_peer_once() -> None:
@@ -58,7 +59,7 @@ async def test_collect__counters_never_decrease_and_count_a_peer_once() -> None:
     ending = asyncio.ensure_future(end_some())
     while endpoint.open:
         everyone = [*endpoint.open]
-        ended = endpoint.ended.sums["tx_pkts"]
+        ended = endpoint.ended.tx_pkts
         snapshot = await collect(cast("Endpoint", endpoint), title="t")
         assert before <= snapshot.stats.tx_pkts <= ended + sum(peer.sent for peer in everyone)
         before = snapshot.stats.tx_pkts

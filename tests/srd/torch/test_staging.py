@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pytest
 
@@ -26,7 +26,7 @@ class Pipeline:
         monkeypatch.setattr(staging, "SLOT_BYTES", CHUNK)
         self.device = HeldDevice()
         self.mesh = Mesh(None, rank=0, hosts=["192.0.2.1"], leaves=[""])
-        self.staging = Staging(self.mesh, self.device)
+        self.staging = Staging(self.mesh, cast(Any, self.device))
         self.tensor = (torch.arange(chunks * CHUNK + bytes_more) % 200).to(torch.uint8)
         self.wanted = self.tensor + 1
         self.worked: list[bytes] = []
@@ -123,7 +123,7 @@ async def test_a_group_that_fails__waits_for_no_copy_and_keeps_its_memory(monkey
 
 def with_stage(body: Callable[..., None], *arguments: Any) -> None:
     """Have the CPU's tensors pass through a stage, in chunks that are sent at once, and others."""
-    kinds["cpu"] = HostDevice
+    kinds["cpu"] = cast(Any, HostDevice)
     monkeypatch = pytest.MonkeyPatch()  # of this process, which is a rank
     monkeypatch.setattr(staging, "SLOT_BYTES", 400 << 10)
     body(*arguments)

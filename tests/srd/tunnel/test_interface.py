@@ -15,7 +15,8 @@ import uvloop
 
 from netns.backends.relay.tap import inside
 from srd.tunnel.errors import InterfaceGoneError, TunnelError
-from srd.tunnel.interface import BANDS, InterfaceState, OwnAddress, TunnelInterface, TunnelRoute, _free_band
+from srd.tunnel.greeting import OwnAddress
+from srd.tunnel.interface import BANDS, InterfaceState, TunnelInterface, _free_band
 from srd.tunnel.tun import Tun
 from tests.patience import PATIENCE_S, until
 from tests.srd.tunnel.cable import ip, namespaces, open_in
@@ -63,13 +64,12 @@ class Host:
         outside: tuple[str, ...] = (),
         mtu_bytes: int = 1500,
         interface: TunnelInterface | None = None,
-        metric: int | None = None,
     ) -> None:
         with inside(self.netns):
             (interface or self.interface).configure(
                 mtu_bytes=mtu_bytes,
                 addresses=[own(address) for address in addresses],
-                routes=[TunnelRoute(ip_network(route), metric) for route in routes or []],
+                routes=[ip_network(route) for route in routes or []],
                 outside=[ip_address(address) for address in outside],
             )
 
@@ -125,13 +125,6 @@ def test_configure(host: Host) -> None:
     assert [host.device(address) for address in ("10.98.1.1", PEER, PEER6)] == ["eth0"] * 3
     assert host.rules() == []
     assert host.interface.state() == InterfaceState("srd0", is_up=True, mtu_bytes=8900)
-
-
-def test_configure__metric(host: Host) -> None:
-    host.ip("route", "add", "10.99.0.0/16", "via", GATEWAY)
-    host.configure("10.88.0.1/24", routes=["10.99.0.0/16"], metric=77)
-    assert "metric 77" in host.ip("route", "show", "10.99.0.0/16", "dev", "srd0")
-    assert host.device("10.99.1.1") == "eth0"
 
 
 def test_configure__an_idle_interface_sends_nothing(host: Host) -> None:
@@ -271,11 +264,11 @@ def test_configure__too_many_routes_with_the_other_ends_address(host: Host) -> N
 HOLD = f"""
 import time
 from ipaddress import ip_address, ip_interface, ip_network
-from srd.tunnel.interface import TunnelInterface, TunnelRoute
+from srd.tunnel.interface import TunnelInterface
 from srd.tunnel.tun import Tun
 tun = Tun.open("held")
 interface = TunnelInterface(tun.index)
-routes = [TunnelRoute(ip_network("0.0.0.0/0")), TunnelRoute(ip_network("::/0"))]
+routes = [ip_network("0.0.0.0/0"), ip_network("::/0")]
 outside = [ip_address("{PEER}"), ip_address("{PEER6}")]
 interface.configure(mtu_bytes=1500, addresses=[ip_interface("10.77.0.1/24")], routes=routes, outside=outside)
 print("configured", flush=True)

@@ -70,7 +70,7 @@ async def receiving(config: TunnelConfig, *, packets: int) -> AsyncIterator[tupl
         member = Member(
             await server.accept(), config=config, memory=PacketMemory(), interface=interface, refusal=lambda *_: None
         )
-        member.attach()
+        member.peer.attach(member)
         member.join()
         yield peer, member, interface
 

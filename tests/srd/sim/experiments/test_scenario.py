@@ -14,7 +14,7 @@ from srd.sim.errors import SimulationError
 from srd.sim.experiments.cli import sim
 from srd.sim.experiments.errors import ExperimentError
 from srd.sim.experiments.experiment import Experiment
-from srd.sim.experiments.incast import incast_ideal_us
+from srd.sim.experiments.figures import incast_ideal_us
 from srd.sim.experiments.scenario import NAMES, is_scenario, read_scenario
 from srd.sim.flows import Flow
 from srd.sim.host import HostClock

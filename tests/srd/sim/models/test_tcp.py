@@ -10,7 +10,7 @@ from netns.backends.virtual.fabric import VirtualFabric
 from scripts.benches.wild.links import PACKET_BYTES, bottleneck
 from srd.sim.models.controllers import CONTROLLERS, Acked, BbrController, CubicController
 from srd.sim.models.flow import NS_PER_S
-from srd.sim.models.tcp_flow import TcpFlow
+from srd.sim.models.transports import TcpFlow
 
 RATE_BPS = 20_000_000
 RTT_S = 0.02

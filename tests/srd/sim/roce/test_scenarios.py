@@ -6,6 +6,7 @@ That SRD does neither is checked by `scripts/bench roce`, with bounds.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -30,7 +31,7 @@ def test_victim__waits_behind_pauses_only(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["roce", "dcqcn-firmware", "irn", "cubic"])
 @pytest.mark.parametrize("scenario", [scenarios.ring_deadlock, scenarios.tree_deadlock])
-def test_deadlock__of_pausing_switches_only(name: str, scenario: scenarios.RoceScenario) -> None:
+def test_deadlock__of_pausing_switches_only(name: str, scenario: Callable[..., scenarios.Figures]) -> None:
     figures = scenario(CONTENDERS[name], seed=2)
     assert figures["deadlock"] == (name in PAUSING)
     assert (figures["unfinished"] > 0) == (name in PAUSING)

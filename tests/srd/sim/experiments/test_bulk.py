@@ -1,12 +1,12 @@
-"""srd.sim.stream: each completion posts the next message."""
+"""srd.sim.experiments.bulk: each completion posts the next message."""
 
 from __future__ import annotations
 
 from netns.netem.shape import Shape
 from netns.topology.model import leaf_spine
 from srd.proto.config import ProtocolConfig
+from srd.sim.experiments.bulk import MessageStream
 from srd.sim.simulation import Simulation
-from srd.sim.stream import MessageStream
 
 
 def make(*, outstanding: int, messages: int) -> tuple[Simulation, MessageStream]:
