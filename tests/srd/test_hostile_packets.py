@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Packet, Raw, fuzz
+from tests.srd.contrib.test_recorded import Recorder
 
 import srd
 from srd.contrib import scapy as layers
@@ -47,7 +48,6 @@ from srd.peer import Peer
 from srd.proto.wire.data import ABORTED, IMMEDIATE, Opcode, PacketType
 from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S
-from tests.srd.contrib.test_recorded import Recorder
 from tests.srd.crafter import HOST, PAYLOAD_BYTES, Crafter
 from tests.srd.loopback import PLAIN, SMALL, content, pair, receive, send
 from tests.srd.lossy import relay

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from scapy.layers.inet import IP, TCP
 from scapy.packet import Packet, Raw
+from tests.srd.tunnel.kernel import Host, Tun
 
 from srd.tunnel import vnet
 from srd.tunnel.packets import InnerPacketError, parse_untrusted
@@ -23,7 +24,6 @@ from srd.tunnel.tun import ALL_OFFLOAD, NO_OFFLOAD, Offload
 from srd.tunnel.vnet import VnetHeader
 from tests.patience import PATIENCE_S
 from tests.srd.tunnel.inner import V4, V6, packets
-from tests.srd.tunnel.kernel import Host, Tun
 from tests.srd.tunnel.test_segments import HEADERS, offloaded
 from tests.srd.tunnel.test_vnet import headers
 
