@@ -147,3 +147,26 @@ def test_what_a_server_lies_of_blocks_that_nobody_asked_for_is_not_remembered() 
             assert not any(member.missing for member in volume._view.members.values())
 
     run(main)
+
+
+@pytest.mark.parametrize("block", [(1 << 64) - 1, BLOCKS])
+def test_a_server_that_lies_to_a_repair_ends_no_volume(block: int, caplog: pytest.LogCaptureFixture) -> None:
+    """The blocks are copied from another one."""
+
+    def lie(command: CapsuleCommand, reply: Answer, _: Transfer) -> Answer:
+        is_repair = command.opcode is CapsuleOpcode.READ and command.version
+        return CapsuleReply(outcome=CapsuleOutcome.ABSENT, value=block) if is_repair else reply
+
+    async def main() -> None:
+        stage = Stage(lie)
+        async with stage.volume as volume:
+            for first_value in range(1, 1000, 100):  # whom it asks first is a matter of their turns
+                stage.servers[2].stop(loses_power=False)
+                await stage.use(first_value=first_value)
+                stage.servers[2].start()
+                await asyncio.sleep(3)  # of virtual time
+                await volume.wait_whole(server=2)
+
+    run(main)
+    assert "internal error" not in caplog.text
+    assert "is too slow" not in caplog.text

@@ -110,6 +110,8 @@ def test_an_entry_that_is_corrupt_is_decided_again_and_its_block_repaired() -> N
         async with stage.volume as volume:
             await stage.write_all(first_value=1)
             await asyncio.sleep(1)  # of virtual time: the last write is everywhere
+            assert stage.servers[1].replica is not None
+            stage.servers[1].replica.store.digest(0)  # from before it is corrupt
             stage.servers[1].disk.files["entries"].cached[7 * ENTRY_BYTES] ^= 1
             for _ in range(3):  # servers take turns
                 assert await stage.read_all() == list(range(1, BLOCKS + 1))

@@ -131,6 +131,13 @@ def test_a_pass_takes_a_share_of_all_send_queues_and_each_has_its_turn() -> None
     assert rig.completed == QPS * SQ_DEPTH
 
 
+def test_what_is_left_of_a_share_is_all_that_a_send_queue_gets() -> None:
+    rig = Rig()
+    rig.vf._left = 5
+    rig.vf.on_send_doorbell(rig.qps[0])
+    assert rig.completed == 5
+
+
 def test_a_pass_takes_a_share_of_all_receive_queues() -> None:
     rig = Rig()
     for qp in rig.qps:
