@@ -356,6 +356,7 @@ def test_path_untrusted__raises_transfer_error_or_returns_plain_components(name:
     [
         *("", ".", "..", "/", "../a", "/etc/passwd", "a\0b", "\ud800", "x" * 256, "é" * 128, "🎉" * 64),
         *("a/", "a//b", "a/../b", "a/.", "./a", "a/..", "/".join("a" * (MAX_DEPTH + 1)), "/".join(["x" * 255] * 17)),
+        *(".srd-x.part", ".srd-x.journal/a", ".srd-"),
     ],
 )
 def test_path_untrusted__bad_flow(name: str) -> None:
@@ -369,6 +370,7 @@ def test_path_untrusted__bad_flow(name: str) -> None:
     [
         *("a", "...", "..a", "-rf", " ", "a b", "~", "x" * 255, "é" * 127, "🎉" * 63, "a\nb"),
         *("a/b", ".../x", "a/ /b", "/".join("a" * MAX_DEPTH), "/".join(["x" * 254] * 16)),
+        *(".srd", "a/.srd-x.part"),
     ],
 )
 def test_path_untrusted__unusual_valid_names(name: str) -> None:
