@@ -87,6 +87,8 @@ class PeerFrames:
         """Return the next list of frames, each writable. Raises EndedError."""
         try:
             return await self._read()
+        except MemoryError as error:  # for what was announced: pages are not touched before they are filled
+            raise EndedError("frames of more bytes than there is memory for") from error
         finally:
             self._leave()
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from srd.file_transfer.errors import TransferInterruptedError
-from srd.file_transfer.protocol import MAX_PATH_BYTES, MAX_RETRY_S, Offer
+from srd.file_transfer.protocol import MAX_PATH_BYTES, MAX_RETRY_S, OWN_PREFIX, Offer
 
 GRACE_S = 10.0
 """Added to the sender's time: the two ends detect a loss at different times, and a handshake takes time."""
@@ -38,12 +38,12 @@ class Leftover:
 
 def part_path(directory: Path, transfer: str) -> Path:
     """Return the path of a transfer's partial file."""
-    return directory / f".srd-{transfer}.part"
+    return directory / f"{OWN_PREFIX}{transfer}.part"
 
 
 def journal_path(directory: Path, transfer: str) -> Path:
     """Return the path of a transfer's journal."""
-    return directory / f".srd-{transfer}.journal"
+    return directory / f"{OWN_PREFIX}{transfer}.journal"
 
 
 def head_of(offer: Offer) -> bytes:
@@ -81,7 +81,8 @@ def _lock(fd: int) -> bool:
 
 def leftovers(directory: Path) -> list[Leftover]:
     """List the leftovers in a directory. Raises OSError if it cannot be read."""
-    found = {path.name[5:].partition(".")[0] for path in directory.glob(".srd-*.*") if _is_ours(path)}
+    ours = (path.name for path in directory.glob(f"{OWN_PREFIX}*.*") if _is_ours(path))
+    found = {name.removeprefix(OWN_PREFIX).partition(".")[0] for name in ours}
     return [leftover for transfer in sorted(found) if (leftover := _inspect(directory, transfer, remove=False))]
 
 

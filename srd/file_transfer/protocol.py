@@ -69,6 +69,8 @@ MAX_NAME_BYTES = 255
 """NAME_MAX of Linux file systems, for each component."""
 MAX_PATH_BYTES = 4095
 """PATH_MAX of Linux, without the NUL."""
+OWN_PREFIX = ".srd-"
+"""Of the receiver's own files in its directory (leftovers.py): nothing that is sent may be one, or look like one."""
 MAX_DEPTH = 64
 """Components of a path. The receiver opens one directory for each; trees that people send are less deep."""
 
@@ -76,7 +78,7 @@ MAX_DEPTH = 64
 def path_untrusted(name: str) -> tuple[str, ...]:
     """Return the components of a relative POSIX path: none of them empty, ".", "..", or longer than NAME_MAX.
 
-    Raises TransferError, and nothing else.
+    The first one is none of the receiver's own. Raises TransferError, and nothing else.
     """
     try:
         encoded = name.encode()
@@ -85,6 +87,8 @@ def path_untrusted(name: str) -> tuple[str, ...]:
     components = tuple(name.split("/"))
     if len(encoded) > MAX_PATH_BYTES or len(components) > MAX_DEPTH or not all(map(_is_component, components)):
         raise TransferError(f"name {name[:80]!r} is no path below the receiver's directory")
+    if components[0].startswith(OWN_PREFIX):
+        raise TransferError(f"name {name[:80]!r} is like that of the receiver's own files; rename it")
     return components
 
 

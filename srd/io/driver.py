@@ -180,12 +180,10 @@ class Driver:
         self._turn(read=False)
 
     def close(self) -> None:
-        """Stop, discard what is queued for sending, and close the sockets."""
+        """Stop, and close the sockets: what is queued for sending is never sent."""
         if self._closed:
             return
         self._enter(DriverState.CLOSED)
-        self._transmitter.discard()
-        self._deferred = None
         self._poller.end()
         self._loop.remove_reader(self._timer.fd)
         if self._full is not None:

@@ -24,6 +24,7 @@ UNRESPONSIVE_AFTER_S: Final = 10.0
 answer meanwhile. A host that is gone is noticed after this time; a process that was killed after a second, as its host
 answers that the port is closed. One that ends in order, also by an exception, closes its group."""
 KEY_BYTES: Final = 32
+RANK_BYTES: Final = 4
 
 
 def own_host(environment: Mapping[str, str], *, rank: int) -> str:
@@ -92,6 +93,13 @@ async def listen(host: str, *, key: bytes) -> Endpoint:
         raise GroupError(f"{error}; set SRD_HOST to this host's address") from error
 
 
+def _rank_untrusted(message: bytes) -> int:
+    """Return the rank that a peer says it is. Raises GroupError."""
+    if len(message) != RANK_BYTES:
+        raise GroupError(f"a peer says in {len(message)} bytes which rank it is, and no rank does")
+    return int.from_bytes(message, "big")
+
+
 async def join(endpoint: Endpoint, entries: list[dict[str, Any]], *, rank: int, timeout_s: float) -> Mesh:
     """Open a peer to each lower rank, accept one from each higher one; return the links. Raises GroupError."""
     hosts = [entry["host"] for entry in entries]
@@ -100,13 +108,13 @@ async def join(endpoint: Endpoint, entries: list[dict[str, Any]], *, rank: int, 
 
     async def opened(other: int) -> None:
         peer = await endpoint.connect(hosts[other], entries[other]["port"])
-        await peer.send(rank.to_bytes(4, "big"))
+        await peer.send(rank.to_bytes(RANK_BYTES, "big"))
         link(other, peer)
 
     async def accepted() -> None:
         for _ in range(rank + 1, len(entries)):
             peer = await endpoint.accept()
-            link(int.from_bytes((await peer.recv()).data(), "big"), peer)
+            link(_rank_untrusted((await peer.recv()).data()), peer)
 
     def link(other: int, peer: Peer) -> None:
         if other not in missing:

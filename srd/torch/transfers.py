@@ -25,6 +25,7 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
+from netns.base.printable import printable
 from srd import Message, MessageBatch, Peer, PeerError, Status, WriteNotification
 from srd.torch.group_error import GroupError
 from srd.torch.memory import Block, Early, Land
@@ -44,9 +45,18 @@ MAX_PIECE_BYTES: Final = 16 << 20
 """The longest message (`ProtocolConfig.max_message_bytes`)."""
 MAX_WRITE_BYTES: Final = 1 << 30
 """The longest write of SRD."""
+MAX_OFFSET: Final = 1 << 62
+"""Into registered memory: no region is as long, and no end of a transfer exceeds 64 bits."""
 SLOTS: Final = 256
 SEQUENCES: Final = 1 << 14
 NUMBERS: Final = 1 << 22
+MAX_ANNOUNCED: Final = 1 << 16
+"""Sends of another rank that nobody has received yet: each takes some 200 bytes, and no window counts it."""
+MAX_GRANTS: Final = 8 * SLOTS
+"""Transfers that another rank may wait for before this one begins them: those of the collective that it has come to, or
+of as many parts of one as a stage has slots."""
+MAX_REASON_BYTES: Final = 16 << 10
+"""Of what a rank says when it gives up: it may name all others."""
 
 _PIECE_MASK: Final = PIECES - 1
 _KIND_SHIFT: Final = 30
@@ -162,7 +172,7 @@ class Out:
 class In:
     """A transfer that arrives in `block`, or whose pieces `land` takes; `then` is called with the number of each."""
 
-    __slots__ = ("block", "done", "identity", "is_kept", "land", "left", "length", "step_bytes", "then")
+    __slots__ = ("block", "done", "identity", "is_kept", "land", "length", "missing", "step_bytes", "then")
 
     def __init__(
         self,
@@ -177,11 +187,11 @@ class In:
         self.land = land or block.land
         self.identity, self.done, self.then = identity, done, then
         self.step_bytes = piece_bytes(self.length)
-        self.left = -(-self.length // self.step_bytes)
+        self.missing = set(range(-(-self.length // self.step_bytes)))
 
     def bytes_of(self, piece: int) -> int:
-        """Return the length of a piece; 0: there is no such piece."""
-        return max(0, min(self.step_bytes, self.length - piece * self.step_bytes))
+        """Return the length of a piece."""
+        return min(self.step_bytes, self.length - piece * self.step_bytes)
 
 
 class Envelope:
@@ -242,6 +252,7 @@ class RankLink:
         self._sent_envelopes = 0
         self._next_envelope = 0  # number of the next one to be delivered
         self._envelopes: dict[int, Envelope] = {}  # that came before it
+        self._announced = 0  # that were delivered, and nobody has received
         peer.attach(self, on_write=self._on_write)
 
     @property
@@ -345,7 +356,7 @@ class RankLink:
     def say_farewell(self, reason: str) -> None:
         """Tell the other rank why this one gives up."""
         if self.error is None:
-            self.post_copy(reason.encode()[:EAGER_BYTES], immediate=_FAREWELL)
+            self.post_copy(reason.encode()[:MAX_REASON_BYTES], immediate=_FAREWELL)
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
@@ -377,6 +388,7 @@ class RankLink:
 
     def receive(self, envelope: Envelope, block: Block, *, done: Done) -> None:
         """Receive what an envelope announces, or has brought along."""
+        self._announced -= 1
         if envelope.content is not None:
             self._return_room(SEND, envelope.length)
             if block.length:
@@ -394,6 +406,7 @@ class RankLink:
 
     def drop(self, envelope: Envelope) -> None:
         """Forget an envelope that is received into what it does not fit."""
+        self._announced -= 1
         if envelope.content is not None:
             self._return_room(SEND, envelope.length)
 
@@ -417,10 +430,14 @@ class RankLink:
             self._owed = [0, 0]
 
     def _land(self, transfer: In, piece: int, arrived: Message | Early) -> None:
-        if arrived.length != transfer.bytes_of(piece):
-            raise self._unlike(arrived.length, transfer)
+        self._check_piece(transfer, piece, length=arrived.length)
         transfer.land(piece * transfer.step_bytes, arrived)
         self._landed(transfer, [piece])
+
+    def _check_piece(self, transfer: In, piece: int, *, length: int) -> None:
+        """Raise GroupError unless a piece of this length is one that has not come."""
+        if piece not in transfer.missing or length != transfer.bytes_of(piece):
+            raise self._unlike(length, transfer)
 
     def _unlike(self, length: int, transfer: In) -> GroupError:
         return GroupError(
@@ -430,12 +447,12 @@ class RankLink:
 
     def _landed(self, transfer: In, pieces: Iterable[int]) -> None:
         for piece in pieces:
-            transfer.left -= 1
-            if not transfer.left:
+            transfer.missing.remove(piece)
+            if not transfer.missing:
                 del self._ins[transfer.identity]
             if transfer.then is not None:
                 transfer.then(piece)
-        if not transfer.left:
+        if not transfer.missing:
             transfer.done(None)
 
     # -- what the peer tells ------------------------------------------------------------------------------------------
@@ -469,11 +486,10 @@ class RankLink:
             raise GroupError(f"{self.name} wrote {length} bytes that nobody asked for")
         self.written_bytes += length
         if length == transfer.length and not piece:
-            self._landed(transfer, range(transfer.left))
-        elif length == transfer.bytes_of(piece):
-            self._landed(transfer, [piece])
+            self._landed(transfer, sorted(transfer.missing))
         else:
-            raise self._unlike(length, transfer)
+            self._check_piece(transfer, piece, length=length)
+            self._landed(transfer, [piece])
 
     def _take_untrusted(self, message: Message) -> None:
         immediate = message.immediate
@@ -489,7 +505,7 @@ class RankLink:
         elif immediate == _TAKEN:
             self._give_room(*_ROOM.unpack(message.gather()))
         elif immediate == _FAREWELL:
-            self._owner.on_farewell(message.gather().decode(errors="replace"))
+            self._owner.on_farewell(printable(message.gather()[:MAX_REASON_BYTES].decode(errors="replace")))
 
     def _take_piece(self, message: Message, immediate: int) -> None:
         transfer = self._ins.get(immediate & ~_PIECE_MASK)
@@ -510,17 +526,24 @@ class RankLink:
         for at in range(0, len(content), _GRANTED.size + TARGET.size):
             granted, is_whole = _GRANTED.unpack_from(content, at)
             key, offset = TARGET.unpack_from(content, at + _GRANTED.size)
+            if offset > MAX_OFFSET:
+                raise GroupError(f"{self.name} grants a write to offset {offset}, where no memory is")
             target = WriteTarget(key, offset, is_whole) if key else None
             if (out := self._outs.get(granted)) is not None:
                 out.granted(target)
-            else:
+            elif len(self._grants) < MAX_GRANTS:
                 self._grants[granted] = target
+            else:
+                raise GroupError(f"{self.name} grants transfers that this rank does not begin")
 
     def _take_envelope(self, content: bytes) -> None:
         number, tag, follows, length = _HEADER.unpack_from(content)
         content = content[_HEADER.size :]
         if len(content) != (length if follows else 0):
             raise GroupError(f"{self.name} announced {length} bytes, and sent {len(content)}")
+        ahead = self._announced + (number - self._next_envelope) % NUMBERS
+        if number >= NUMBERS or number in self._envelopes or ahead >= MAX_ANNOUNCED:
+            raise GroupError(f"{self.name} has {MAX_ANNOUNCED} sends that nobody has received, or numbers them wrongly")
         if follows:
             self._use_room(SEND, length)
         self._envelopes[number] = Envelope(
@@ -528,6 +551,7 @@ class RankLink:
         )
         while (envelope := self._envelopes.pop(self._next_envelope, None)) is not None:
             self._next_envelope = (self._next_envelope + 1) % NUMBERS
+            self._announced += 1
             self._owner.on_envelope(envelope)
 
     def on_completion(self, request: int, *, status: Status) -> None:

@@ -79,4 +79,6 @@ def _texts(fields: dict[str, Any], name: str) -> list[str]:
         raise PacketError(f"a greeting without {name}, or with more than {MAX_ADDRESSES}")
     if not all(isinstance(each, str) for each in found):
         raise PacketError(f"a greeting whose {name} are no text")
+    if any("%" in each for each in found):  # to `ipaddress` one with a scope is unlike the same without
+        raise PacketError(f"a greeting whose {name} have a scope")
     return found

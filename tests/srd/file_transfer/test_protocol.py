@@ -24,6 +24,7 @@ from srd.file_transfer.protocol import (
     MAX_PATH_BYTES,
     MAX_RANGES,
     MAX_RETRY_S,
+    OWN_PREFIX,
     MAX_TEXT,
     MAX_TIME_NS,
     Offer,
@@ -299,6 +300,8 @@ def test_offers_untrusted__the_time_for_leftovers_is_limited(offered_s: int, kep
 @example(name="🎉" * 64)
 @example(name="/".join("a" * (MAX_DEPTH + 1)))
 @example(name="/".join(["x" * 255] * 16))
+@example(name=".srd-x.part")
+@example(name=".srd-x.journal/a")
 def test_path_untrusted__raises_transfer_error_or_returns_plain_components(name: str) -> None:
     try:
         components = path_untrusted(name)
@@ -307,6 +310,7 @@ def test_path_untrusted__raises_transfer_error_or_returns_plain_components(name:
         return
     assert "/".join(components) == name
     assert 1 <= len(components) <= MAX_DEPTH
+    assert not components[0].startswith(OWN_PREFIX)
     assert len(name.encode()) <= MAX_PATH_BYTES
     for component in components:
         assert component not in ("", ".", "..")
@@ -319,6 +323,7 @@ def test_path_untrusted__raises_transfer_error_or_returns_plain_components(name:
     [
         *("a", "...", "..a", "-rf", " ", "a b", "~", "x" * 255, "é" * 127, "🎉" * 63, "a\nb"),
         *("a/b", ".../x", "a/ /b", "/".join("a" * MAX_DEPTH), "/".join(["x" * 254] * 16)),
+        *(".srd", "a/.srd-x.part"),
     ],
 )
 def test_path_untrusted__unusual_valid_names(name: str) -> None:

@@ -22,7 +22,7 @@ from srd.file_transfer import directory
 from srd.file_transfer.directory import Directory
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.partial_file import PartialFile
-from srd.file_transfer.protocol import CHUNK_BYTES, MAX_FILES
+from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE, MAX_FILES
 from srd.file_transfer.receiving import FileReceiver
 from srd.file_transfer.sessions import NotStartedError, TransferSessions
 from srd.peer import Peer
@@ -302,7 +302,15 @@ async def test_receive__nothing_or_another_size_is_there(output: Path) -> None:
 # -- offers that are refused ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("changed", [{"name": "../../etc/passwd"}, {"chunk_bytes": 1}], ids=str)
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"name": "../../etc/passwd"},
+        {"name": ".srd-x.part", "directory": True},  # a later daemon could list no leftovers any more
+        {"chunk_bytes": 1},
+    ],
+    ids=str,
+)
 async def test_receive__refuses_with_the_reason_bad_flow(output: Path, changed: dict[str, Any]) -> None:
     async with receiving(output) as (sender, future, record):
         answer = await begin(sender, **changed)
@@ -430,6 +438,18 @@ async def test_receive__what_no_sender_sends_bad_flow(output: Path, step: Step, 
         await begin(sender, retry_for_s=60)
         await step(sender)
         await breaks(output, sender, future, record, reason=reason)
+
+
+async def test_receive__more_chunks_than_numbers_bad_flow(output: Path) -> None:
+    """The last of them would have the number of control messages."""
+    most = CONTROL_MESSAGE - 1
+    async with receiving(output) as (sender, future, _):
+        await begin(sender)
+        await send_control(sender, "offer", **offer_fields(file(1, most * CHUNK_BYTES), file(2, most * CHUNK_BYTES)))
+        while (message := await receive_control(sender))["kind"] == "answer":
+            pass
+        assert message["reason"] == "more chunks were offered than there are numbers"
+        await result(future)
 
 
 async def test_receive__a_chunk_that_was_not_asked_for_bad_flow(output: Path) -> None:

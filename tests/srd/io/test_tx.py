@@ -251,6 +251,7 @@ def test_flush__errors_lose_only_their_datagrams(monkeypatch: pytest.MonkeyPatch
             one.add(two.address, content(5000, seed=SEED), segment_bytes=1000, message=message)
         assert one.transmitter.flush(one.socket)
         two.receive(packets=5 * (3 - lost))
+        assert {burst.message for burst in two.bursts} == {*range(lost, 3)}
         for message in range(lost, 3):
             assert two.message(message) == content(5000, seed=SEED)
         assert (scripted.answers, one.transmitter._no_gso) == ([], set())

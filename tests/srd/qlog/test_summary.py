@@ -209,6 +209,8 @@ def test_timeline__by_hand() -> None:
         (6.1, lost(3, "reordering")),
         (6.2, lost(2, "timeout")),
         (6.9, burst(0, psn=0, packets=4, again=True)),
+        (14.1, acked(20)),
+        (15.0, acked(3)),
         (15.0, PeerEnded("OK", "")),
     )
     length_s, rows = timeline(peer)
@@ -216,7 +218,8 @@ def test_timeline__by_hand() -> None:
     assert [row.begin_s for row in rows] == [5.0 + index for index in range(10)]
     assert (rows[0].acked_bytes, rows[0].landed_bytes, rows[0].reordered) == (150, 7, 0)
     assert (rows[1].acked_bytes, rows[1].reordered, rows[1].timed_out, rows[1].resent) == (0, 3, 2, 4)
-    assert not any(row.acked_bytes or row.reordered or row.timed_out or row.resent for row in rows[2:])
+    assert rows[9].acked_bytes == 23, "the last event is in the last one"
+    assert not any(row.acked_bytes or row.reordered or row.timed_out or row.resent for row in rows[2:9])
 
 
 def test_timeline__of_a_moment() -> None:

@@ -569,6 +569,17 @@ def test_accept__a_payload_that_violates_the_protocol(payload: bytes) -> None:
         assert secured.payload == payload[17:]
 
 
+@pytest.mark.parametrize("suite", [Suite.AES_256_GCM, Suite.AES_256_GCM | Suite.CHACHA20_POLY1305])
+def test_accept__with_a_suite_that_was_not_offered(suite: int) -> None:
+    a = Handshakes(KEYS, static=static("a"), socket_id=b"1", suite=Suite.CHACHA20_POLY1305)
+    b = Handshakes(KEYS, static=static("b"), socket_id=b"1")
+    initiation = a.initiate_untrusted(b.credential, transcript=b"t", context=1)
+    state = b.state(transcript=b"t", responder_key=None)
+    state.read_message_untrusted(initiation.message)
+    with pytest.raises(PacketError, match=f"suite {suite} was not offered"):
+        initiation.read_untrusted(state.write_message(bytes([suite]) + bytes(16)), now=NOW)
+
+
 @pytest.mark.parametrize("body", [b"", bytes(38)], ids=["cut short", "of a window that is too small"])
 @pytest.mark.parametrize("suite", [1, 2, 9])
 def test_accept__more_than_one_that_violates_the_protocol(suite: int, body: bytes) -> None:

@@ -20,26 +20,51 @@ import torch.distributed as dist  # noqa: E402
 from srd.torch import GroupError, memory, staging  # noqa: E402 - and it registers the backend
 from srd.torch.device import KINDS as kinds  # noqa: E402, N811
 from srd.torch.mesh import Mesh, leaf_and_column  # noqa: E402
-from srd.torch.rendezvous import UNRESPONSIVE_AFTER_S  # noqa: E402
+from srd.torch.registered import TARGET  # noqa: E402
+from srd.torch.rendezvous import UNRESPONSIVE_AFTER_S, join, listen  # noqa: E402
 from srd.torch.staging import Staging  # noqa: E402
-from srd.torch.transfers import _HEADER, EAGER_WINDOW_BYTES, LEAST_BYTES, Envelope, RankLink  # noqa: E402
+from srd.torch.transfers import (  # noqa: E402
+    _FAREWELL,
+    _GRANTED,
+    _HEADER,
+    EAGER_WINDOW_BYTES,
+    LEAST_BYTES,
+    MAX_ANNOUNCED,
+    MAX_GRANTS,
+    MAX_REASON_BYTES,
+    NUMBERS,
+    PIECE_BYTES,
+    Envelope,
+    In,
+    RankLink,
+)
 from srd.torch.work import Work  # noqa: E402
 from tests.patience import PATIENCE_S  # noqa: E402
 
 __all__ = [
     "EAGER_WINDOW_BYTES",
+    "FAREWELL",
     "LEAST_BYTES",
+    "MAX_ANNOUNCED",
+    "MAX_GRANTS",
+    "MAX_REASON_BYTES",
+    "NUMBERS",
+    "PIECE_BYTES",
     "UNRESPONSIVE_AFTER_S",
     "Envelope",
     "GroupError",
+    "In",
     "Mesh",
     "RankLink",
     "Staging",
     "Work",
     "dist",
+    "grant",
     "header",
+    "join",
     "kinds",
     "leaf_and_column",
+    "listen",
     "memory",
     "run",
     "staging",
@@ -47,11 +72,17 @@ __all__ = [
 ]
 
 Body = Callable[..., Any]
+FAREWELL = _FAREWELL
 
 
 def header(number: int, *, tag: int, length: int, follows: bool = True) -> bytes:
     """Return how an envelope begins."""
     return _HEADER.pack(number, tag, follows, length)
+
+
+def grant(identity: int, *, key: int = 0, offset: int = 0) -> bytes:
+    """Return how a transfer is granted."""
+    return _GRANTED.pack(identity, False) + TARGET.pack(key, offset)  # noqa: FBT003
 
 
 def _run(

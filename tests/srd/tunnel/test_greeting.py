@@ -58,6 +58,7 @@ def test_untrusted__any_message(message: bytes) -> None:
         (b'{"tunnel": 1, "addresses": []}', "without addresses"),
         (b'{"tunnel": 1, "addresses": [1]}', "no text"),
         (b'{"tunnel": 1, "addresses": ["10.0.0.300"]}', "10.0.0.300"),
+        (b'{"tunnel": 1, "addresses": ["fd88::2%x"]}', "a scope"),
         (b"[" * 10_000, "no JSON"),
     ],
 )

@@ -13,7 +13,7 @@ from srd.proto.outgoing.message import OutgoingMessage
 from srd.proto.paths.one_way import Clocks, OneWayDelay
 from srd.proto.paths.path import Path, PathState
 from srd.proto.paths.rtt import RttEstimator
-from srd.proto.paths.selector import PathSelector, expected_rtt_s
+from srd.proto.paths.selector import MAX_ACK_CREDITS, PathSelector, expected_rtt_s
 from srd.proto.work_request import WorkRequest
 
 NOW = 10.0
@@ -74,6 +74,20 @@ def test_select__a_long_path_carries_what_it_delivers(seed: int) -> None:
     assert shares(selector, [short, long], cwnd_limited=False)[short.index] > 0.7 * CHOICES
     spread = shares(selector, [short, long], unequal=True)
     assert 0.4 * CHOICES < spread[short.index] < 0.6 * CHOICES, "a window is spread over both"
+
+
+def test_select__ack_credits_that_are_too_old_are_forgotten() -> None:
+    """A peer whose acks come while nothing is sent takes no more memory for each."""
+    first, then = paths(0.002, 0.002)
+    selector = PathSelector(rng=Random(1))
+    selector.on_ack(first, packets=1)
+    for _ in range(MAX_ACK_CREDITS - 1):
+        selector.on_ack(then, packets=1)
+    assert select(selector, [first, then]) is first
+    selector.on_ack(first, packets=1)
+    for _ in range(MAX_ACK_CREDITS):
+        selector.on_ack(then, packets=1)
+    assert [select(selector, [first, then]) for _ in range(MAX_ACK_CREDITS)] == [then] * MAX_ACK_CREDITS
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -84,6 +84,12 @@ def test_begin__no_more_messages_than_granted(kind: str) -> None:
     assert ours.protocol_error.startswith("began 4 messages")
 
 
+def test_accept_batch__of_more_messages_than_granted_delivers_none() -> None:
+    ours = limited()
+    assert ours.accept_batch(burst_of(0, count=4, length=SEGMENT, batch=True), now=10.0) == []
+    assert ours.protocol_error.startswith("began 4 messages")
+
+
 def test_release__grants_messages_at_once_when_there_are_many() -> None:
     ours = receiver(receive_window_messages=80)
     ours.accept(burst_of(0, offset=0), now=10.0)
