@@ -117,4 +117,3 @@ def reasons(outcome: CycleOutcome) -> dict[str, str]:
 
 
 ANY = Preemption("LowerPriority", "Any")
-LOWER = Preemption("LowerPriority", "LowerPriority")

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Packet, Raw, fuzz
-from tests.srd.contrib.test_recorded import Recorder
 
 import srd
 from srd.contrib import scapy as layers

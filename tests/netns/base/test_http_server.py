@@ -131,12 +131,6 @@ async def test_listen__elsewhere_bad_flow(host: str, reason: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-async def test_listen__a_port_that_is_taken_bad_flow() -> None:
-    async with served() as server:
-        with pytest.raises(ListenError, match=r"cannot listen \(.*in use\)"):
-            await HttpServer.listen(server.address, routes={}, option="--metrics", error=ListenError)
-
-
 @given(st.binary(max_size=300) | st.from_regex(rb"[A-Z]+ /[ -~]* HTTP/1\.[01]\r\n(Accept: [ -~]*\r\n)*\r\n"))
 def test_parse__any_bytes(request_: bytes) -> None:
     try:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netns.base.output import emit, event_of, print_json
+from netns.base.output import emit, event_of
 
 
 def test_emit__one_line_that_is_an_event(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,8 +25,3 @@ def test_event_of__other_lines_are_no_events(line: str) -> None:
 def test_event_of__no_line_breaks_it(line: str) -> None:
     event = event_of(line)
     assert event is None or isinstance(event["event"], str)
-
-
-def test_print_json__one_document(capsys: pytest.CaptureFixture[str]) -> None:
-    print_json({"a": ["b\nc"]})
-    assert json.loads(capsys.readouterr().out) == {"a": ["b\nc"]}

@@ -63,7 +63,6 @@ def test_capture__by_the_other_name_and_not_one_packet_more(lab: Lab, tmp_path: 
     ("arguments", "status", "message"),
     [
         (("set", "leaf1-spine9", "delay=1ms"), 2, "link leaf1-spine9: no such link in "),
-        (("set", "leaf1-spine1", "dealy=1ms"), 2, "dealy: no such property of a link; did you mean delay?"),
         (("set", "leaf1-spine1", "loss=120%"), 2, "loss: 120 % is not between 0 % and 100 %"),
         (("set", "h1-leaf1", "delay=1ms"), 1, "link h1-leaf1: it is not shaped, and only a shaped link can be changed"),
         (("fail", "spine9"), 2, "spine9: neither a link nor a node of "),
@@ -75,8 +74,6 @@ def test_capture__by_the_other_name_and_not_one_packet_more(lab: Lab, tmp_path: 
         (("capture", "leaf1-spine1", "-o", "/dev/full"), 1, "/dev/full: exists already; name another, or overwrite"),
         (("capture", "leaf1-spine1", "-o", "/dev/full", "--overwrite"), 1, "/dev/full: is no capture of srd-lab's"),
         (("fail", "spine1", "--at", "1e99s"), 2, "1e99s is too long; at most 2592000 s"),
-        (("fail", "spine1", "--at", "9" * 5000 + "s"), 2, "is not a number with a unit"),
-        (("set", "leaf1-spine1", "limit=" + "9" * 5000), 2, "is not an integer"),
         (("verify", "h1", "h9"), 2, "host h9: no such host in "),
         (("verify", "-6", "h1", "h2"), 2, "has no IPv6 addresses; set ipv6: true in its file"),
         (("verify", "h1", "h1"), 1, "h1 and h1: no spine lies between them"),

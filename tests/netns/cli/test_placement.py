@@ -117,26 +117,17 @@ def test_nodes_without_labels(tmp_path: Path, fabric: str, job: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "arguments", "status", "message"),
+    ("text", "arguments", "message"),
     [
-        (JOB.replace("4", "7"), (), 1, "job ring: {fabric} has room for only 6 of 7 ranks"),
-        (
-            JOB,
-            ("--required-topology", "3"),
-            1,
-            "job ring: no layer 3 of {fabric} has room for 4 ranks; the most that fit into one is 2",
-        ),
-        (JOB, ("--required-topology", ""), 2, "--required-topology: '' is no layer"),
-        (JOB.replace("image", "imago"), (), 2, "imago: no such key"),
+        (JOB, ("--required-topology", ""), "--required-topology: '' is no layer"),
+        (JOB.replace("image", "imago"), (), "imago: no such key"),
     ],
 )
-def test_place__bad_flow(
-    tmp_path: Path, fabric: str, text: str, arguments: tuple[str, ...], status: int, message: str
-) -> None:
+def test_place__bad_flow(tmp_path: Path, fabric: str, text: str, arguments: tuple[str, ...], message: str) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(text)
-    line = error("place", str(path), "--topology", fabric, *arguments, status=status)
-    assert line.removeprefix(f"{path}: ").startswith(message.format(fabric=fabric))
+    line = error("place", str(path), "--topology", fabric, *arguments, status=2)
+    assert line.removeprefix(f"{path}: ").startswith(message)
 
 
 @pytest.mark.parametrize(

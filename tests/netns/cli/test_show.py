@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from netns.cli.show import show_lab, show_labs, show_plan
-from netns.lab.plan import plan
-from netns.topology.model import leaf_spine
+from netns.cli.show import show_lab, show_labs
 
 LAB: dict[str, Any] = {
     "name": "demo",
@@ -34,14 +32,6 @@ LAB: dict[str, Any] = {
     "owner": {"pid": 8},
     "processes": [{"pid": 9, "command": "iperf3", "netns": "demo-h1"}],
 }
-
-
-def test_show_plan__operations_then_their_undo(capsys: pytest.CaptureFixture[str]) -> None:
-    show_plan(plan(leaf_spine(name="demo", leaves=1, spines=1), "kernel"))
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "netns add demo-h1"
-    assert lines[-4].startswith("# undone by")
-    assert lines[-1] == "netns delete demo-h1"
 
 
 def test_show_lab__what_is_derived(capsys: pytest.CaptureFixture[str]) -> None:

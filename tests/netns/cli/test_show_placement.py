@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from netns.chart.branches import branches
-from netns.cli.show_placement import MATRIX_RANKS, placement_dict, show_placement, show_topology, topology_dict
+from netns.cli.show_placement import MATRIX_RANKS, show_placement, show_topology
 from netns.inventory.fabric_layers import nodes_of
 from netns.inventory.layers import levels_of
 from netns.inventory.nodes import layer_label
@@ -39,13 +37,6 @@ def test_show_topology__repeated_names_under_other_parents(capsys: pytest.Captur
     assert [line.split()[:3] for line in capsys.readouterr().out.splitlines()[2:]] == [["1", "a", "r"], ["2", "a", "r"]]
 
 
-def test_topology_dict__is_json_with_shared_layers() -> None:
-    document = json.loads(json.dumps(topology_dict(branches(NODES[:4]), levels_of(NODES))))
-    assert document["shared"][layer_label(3)][1] == {"path": ["demo", "spine1-spine2", "leaf2"], "nodes": ["h3", "h4"]}
-    assert document["nodes"][0]["name"] == "h1"
-    assert document["nodes"][0][layer_label(3)] == "leaf1"
-
-
 def test_show_placement__ranks_hosts_and_distances(capsys: pytest.CaptureFixture[str]) -> None:
     show_placement(placed(3))
     lines = capsys.readouterr().out.splitlines()
@@ -62,10 +53,3 @@ def test_show_placement__many_ranks_are_counted(capsys: pytest.CaptureFixture[st
         "  1: 9",
         "  3: 144",
     ]
-
-
-def test_placement_dict__is_json() -> None:
-    document = json.loads(json.dumps(placement_dict(placed(3))))
-    assert document["hosts"] == ["h1", "h2", "h3"]
-    assert document["shared"] == {"level": layer_label(2), "value": "spine1-spine2"}
-    assert document["hops"][0] == [0, 1, 3]

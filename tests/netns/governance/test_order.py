@@ -1,4 +1,4 @@
-"""Who is the head, who is parked, and what brings the parked ones back."""
+"""Who is the head. Who is parked, and what brings the parked ones back: Kueue's cases (test_cases.py)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from netns.governance import Settings
 from netns.governance.apply import gone
 from netns.governance.model import Preemption, WorkloadCondition
-from tests.netns.governance_world import admitted, once, queue, reasons, runs, waits, world
+from tests.netns.governance_world import admitted, once, queue, runs, waits, world
 
 EVICTED = {"Evicted": WorkloadCondition(status=True, reason="PodsReadyTimeout", at=5.0)}
 BY_CHECK = {"Evicted": WorkloadCondition(status=True, reason="AdmissionCheck", at=5.0)}
@@ -33,32 +33,6 @@ def test_the_head_of_a_queue(first: dict, second: dict, requeue_by: str, head: s
     assert found.name == head
 
 
-def test_strict_fifo_blocks_and_best_effort_does_not() -> None:
-    state = world(queue("strict", 10, None, strategy="StrictFIFO"), queue("best", 10, None))
-    for at in ("strict", "best"):
-        runs(state, f"{at}-runs", at, 6)
-        waits(state, f"{at}-large", at, 5, created=1)
-        waits(state, f"{at}-small", at, 1, created=2)
-    assert once(state).admitted == []
-    assert admitted(once(state)) == ["best-small"]
-    assert state.lines["strict"].ordered() == ["n/strict-large", "n/strict-small"]
-    assert list(state.lines["best"].parked) == ["n/best-large"]
-
-
-def test_equal_shapes_are_parked_together_and_woken_by_what_ends_in_the_tree() -> None:
-    state = world(queue("a", 10), queue("b", 10))
-    running = runs(state, "running", "b", 18)
-    for name in ("one", "two"):
-        waits(state, name, "a", 5)
-    waits(state, "other", "a", 4)
-    assert reasons(once(state)) == {"one": "WaitingForQuota"}
-    assert set(state.lines["a"].parked) == {"n/one", "n/two"}
-    waits(state, "three", "a", 5)  # parked on arrival
-    assert set(state.lines["a"].active) == {"n/other"}
-    gone(state, running, now=2.0)
-    assert set(state.lines["a"].active) == {"n/other", "n/one", "n/two", "n/three"}
-
-
 def test_a_head_that_waits_for_its_victims_stays_the_head() -> None:
     state = world(queue("q", 10, None, preemption=Preemption("LowerPriority")))
     victim = runs(state, "low", "q", 10)
@@ -71,16 +45,6 @@ def test_a_head_that_waits_for_its_victims_stays_the_head() -> None:
     assert head.name == "middle"
     gone(state, victim, now=2.0)
     assert admitted(once(state)) == ["middle"]
-
-
-def test_nothing_is_admitted_beside_one_that_is_not_ready() -> None:
-    state = world(queue("a"), queue("b"), settings=Settings(block_admission=True))
-    first = waits(state, "one", "a", created=1)
-    waits(state, "two", "b", created=2)
-    outcome = once(state)
-    assert (admitted(outcome), reasons(outcome)) == (["one"], {"two": "WaitingForPodsReady"})
-    first.conditions["PodsReady"] = WorkloadCondition(status=True)
-    assert admitted(once(state)) == ["two"]
 
 
 def test_a_stopped_queue_admits_nothing() -> None:

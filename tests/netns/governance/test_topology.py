@@ -13,7 +13,7 @@ from netns.inventory.fabric_layers import nodes_of
 from netns.inventory.layers import levels_of
 from netns.placement.model import DEFAULT_FLAVOR, PlacementRequest, ResourceFlavor
 from netns.topology.model import leaf_spine
-from tests.netns.governance_world import admitted, group, once, preempted, queue, reasons, settle, waits, world
+from tests.netns.governance_world import group, once, preempted, queue, settle, waits, world
 
 NODES = nodes_of(leaf_spine(leaves=2, spines=2, hosts_per_leaf=4))
 LEVELS = levels_of(NODES)
@@ -49,22 +49,6 @@ def test_jobs_get_leaves_of_their_own() -> None:
     assert len(_leaves(state, "one")) == len(_leaves(state, "two")) == 1
 
 
-def test_what_fits_no_leaf_never_fits() -> None:
-    state = _world()
-    waits(state, "large", "q", podsets=_podset(5))
-    assert reasons(once(state)) == {"large": "TopologyPlacementFailed"}
-
-
-def test_quota_is_there_but_no_leaf() -> None:
-    state = _world()
-    for number in range(2):
-        waits(state, f"three{number}", "q", podsets=_podset(3), created=number)
-    waits(state, "two", "q", podsets=_podset(2), created=3)
-    once(state)
-    once(state)
-    assert reasons(once(state)) == {"two": "WaitingForQuota"}
-
-
 def test_who_takes_the_leaf_is_preempted_though_quota_is_left() -> None:
     state = _world(preemption=Preemption("LowerPriority"))
     for number in range(2):
@@ -74,24 +58,6 @@ def test_who_takes_the_leaf_is_preempted_though_quota_is_left() -> None:
     assert len(preempted(once(state))) == 1
     settle(state)
     assert len(_leaves(state, "high")) == 1
-
-
-def test_a_pod_set_without_a_wish_may_use_a_queue_of_topologies() -> None:
-    state = _world()
-    waits(state, "any", "q", podsets=(PlacementRequest("main", 6, {"cpu": 1}),))
-    assert admitted(once(state)) == ["any"]
-    assert len(_leaves(state, "any")) == 2
-
-
-def test_room_comes_back() -> None:
-    state = _world()
-    first = waits(state, "first", "q", podsets=_podset(4))
-    settle(state)
-    before = _leaves(state, "first")
-    state.forget(first.key, now=5.0)
-    waits(state, "again", "q", podsets=_podset(4))
-    settle(state)
-    assert _leaves(state, "again") == before
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from hypothesis import given
 from netns.errors import TopologyError
 from netns.inventory.fabric_layers import nodes_of, switches_of
 from netns.inventory.layers import levels_of, path_of
-from netns.inventory.nodes import PODS
 from netns.topology.model import Link, Switch, Topology, leaf_spine
 from tests.netns.strategies import TOPOLOGIES
 
@@ -64,10 +63,6 @@ def test_one_spine__layer_has_the_name_of_the_spine() -> None:
 def test_lone_leaf__the_layers_above_are_the_fabric() -> None:
     topology = Topology(name="lone-", hosts=("h1",), switches=(Switch("s", "leaf"),), links=(Link("h1", "s"),))
     assert paths(topology) == [("lone", "lone", "s", "h1")]
-
-
-def test_ranks_per_host() -> None:
-    assert nodes_of(leaf_spine(), ranks_per_host=3)[0].allocatable == {PODS: 3}
 
 
 def test_five_tiers_bad_flow() -> None:

@@ -14,11 +14,8 @@ from netns.inventory.layers import (
     hop_counts,
     hop_matrix,
     hops,
-    labelled,
     level_named,
     levels_of,
-    path_of,
-    shared_depth,
     short_name,
 )
 from netns.inventory.nodes import HOSTNAME_LABEL, ULTRASERVER_LABEL, Node, layer_label
@@ -68,20 +65,9 @@ def test_levels_of__node_without_labels_bad_flow() -> None:
         levels_of([])
 
 
-def test_labelled__parts_them() -> None:
-    assert labelled([A, Node("x"), B]) == ([A, B], [Node("x")])
-
-
 @pytest.mark.parametrize(("other", "switches"), [(A, 0), (B, 1), (C, 3), (D, 5), (E, 7)])
 def test_hops__two_more_for_each_layer_further_up(other: Node, switches: int) -> None:
     assert hops(A, other, levels_of([A, other])) == hops(other, A, levels_of([A, other])) == switches
-
-
-def test_shared_depth() -> None:
-    levels = levels_of([A])
-    assert shared_depth([path_of(each, levels) for each in (A, C)]) == 2
-    assert shared_depth([path_of(each, levels) for each in (A, E)]) == 0
-    assert shared_depth([path_of(A, levels)]) == 4
 
 
 @given(st.lists(st.tuples(*[st.sampled_from("ab")] * 3, st.sampled_from("xyz")), max_size=12))

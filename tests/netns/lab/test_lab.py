@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from netns.backends.kernel.netlink import in_namespace, run_tool
-from netns.errors import BackendError, TopologyError
+from netns.errors import BackendError
 from netns.lab.lab import Lab
 from netns.lab.state import ROOT, LabDirectory
 from netns.netem.shape import Shape
@@ -167,15 +167,6 @@ def test_change__a_derived_limit_follows_until_one_is_given(lab: Lab) -> None:
     assert now()[1] == both
 
 
-def test_reshape__bad_flow(lab: Lab) -> None:
-    with pytest.raises(
-        TopologyError, match=r"link leaf1-spine9: no such link in .*; the shaped ones are: leaf1-spine1, "
-    ):
-        lab.reshape("leaf1-spine9", ab=Shape())
-    with pytest.raises(BackendError, match="link h1-leaf1: it is not shaped"):
-        lab.reshape("h1-leaf1", ab=Shape())
-
-
 def test_counters__agree_along_a_path(lab: Lab) -> None:
     before = lab.counters()
     crossed(lab, source=lab.address("h1"), destination=lab.pinned_addresses("h2")["spine3"], packets=9)
@@ -197,28 +188,6 @@ def test_status__of_a_healthy_lab(lab: Lab) -> None:
     if relay is not None:
         assert {"cpu_seconds", "late_mean_us", "late_max_us", "tap_drops"} <= relay.keys()
         assert relay["tap_drops"] == 0
-
-
-def test_find__is_the_same_lab(lab: Lab) -> None:
-    found = Lab.find(lab.name)
-    assert found.topology == lab.topology
-    assert (found.backend, found.reason, found.notes) == (lab.backend, lab.reason, lab.notes)
-    with pytest.raises(BackendError, match=f"there is no lab nope; labs: .*{lab.name}"):
-        Lab.find("nope")
-
-
-def test_lookups__bad_flow(lab: Lab) -> None:
-    with pytest.raises(BackendError, match=r"h9: no such node in lab .*; the nodes are: h1, h2, leaf1"):
-        lab.command("h9", ["true"])
-    for lookup in (lab.address, lab.pinned_addresses):
-        with pytest.raises(TopologyError, match=r"host leaf1: no such host"):
-            lookup("leaf1")
-
-
-def test_up__twice_is_an_error_that_names_the_remedy(lab: Lab) -> None:
-    with pytest.raises(BackendError, match=f"lab {lab.name} is up; take it down first: srd-lab down --lab {lab.name}$"):
-        Lab.up(lab.topology, backend=lab.backend)
-    assert lab.status()["problems"] == []
 
 
 @pytest.mark.parametrize("fabric", FABRICS)

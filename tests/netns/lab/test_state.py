@@ -50,10 +50,6 @@ def test_write_read__is_the_same(state: LabState) -> None:
     assert directory.read() == state
 
 
-def test_read__absent() -> None:
-    assert LabDirectory("nope").read() is None
-
-
 @pytest.mark.parametrize("name", ["../../dir", "..", ".", "", "a/b", "/etc", "a\n", "-a", "x" * 33, "\0"])
 def test_name__of_no_lab_is_no_directory_bad_flow(name: str) -> None:
     with pytest.raises(TopologyError, match=r"^name: .* cannot name a lab; use letters"):
@@ -94,13 +90,6 @@ def test_read__damaged_bad_flow(root: Path, content: str) -> None:
     ) as caught:
         LabDirectory("demo").read()
     assert "\n" not in str(caught.value)
-
-
-def test_write__leaves_no_half_record(root: Path) -> None:
-    directory = LabDirectory("demo")
-    directory.write(LabState(reference(name="demo"), "relay", "x"))
-    directory.write(LabState(reference(name="demo"), "relay", "y"))
-    assert [path.name for path in (root / "demo").iterdir()] == ["state.json"]
 
 
 def test_recorded_labs__and_remove() -> None:

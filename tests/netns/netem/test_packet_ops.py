@@ -7,7 +7,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netns.netem.packet_ops import Frames, Opaque
+from netns.netem.packet_ops import Frames
 
 FRAMES = Frames()
 U32 = st.integers(0, 2**32 - 1)
@@ -75,15 +75,3 @@ def test_frames__every_byte_and_bit_can_be_hit() -> None:
         FRAMES.corrupted(frame, draw=iter((byte << 30, bit << 29)).__next__) for byte in range(4) for bit in range(8)
     }
     assert len(damaged) == 32
-
-
-def test_frames__length_and_copies() -> None:
-    assert FRAMES.length_bytes(b"abc") == 3
-    assert FRAMES.copied(b"abc") == b"abc"
-
-
-def test_opaque__leaves_packets_alone() -> None:
-    packet, opaque = object(), Opaque()
-    assert opaque.copied(packet) is packet
-    assert opaque.corrupted(packet, draw=lambda: 0) is packet
-    assert opaque.length_bytes(packet) == 0

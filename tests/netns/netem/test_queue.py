@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netns.netem.prandom import U32_MAX, draws
 from netns.netem.queue import Netem
 from netns.netem.shape import Shape
 
@@ -63,15 +62,6 @@ def test_wait_ns__is_the_queue_without_the_delay_line() -> None:
     assert delayed.wait_ns(0) == 0
 
 
-def test_enqueue__the_default_passes_everything_at_once() -> None:
-    netem: Netem[str] = Netem(Shape(), seed=1)
-    assert netem.enqueue(5, packet="a", length_bytes=LENGTH) == 5
-    assert netem.dequeue(4) is None
-    assert netem.dequeue(5) == (5, "a")
-    assert netem.dequeue(5) is None
-    assert netem.next_at_ns is None
-
-
 def test_enqueue__rate_counts_whole_bytes_in_integer_nanoseconds() -> None:
     netem: Netem[int] = Netem(Shape(delay_us=500, rate_bps=250_000_000), seed=1)
     # 9,014 B at 31,250,000 B/s are 288,448 ns on the wire.
@@ -86,17 +76,6 @@ def test_enqueue__limit_counts_the_delay_line() -> None:
     assert (len(netem), netem.overlimit) == (2, 1)
     assert netem.dequeue(1000) == (1000, 0)
     assert netem.enqueue(1000, packet=3, length_bytes=LENGTH) == 2000
-
-
-def test_enqueue__a_lost_packet_takes_no_delay_draw() -> None:
-    """Each packet draws for loss, and only the others draw for delay; seeds depend on the order."""
-    seed, threshold, sigma = 7, round(0.3 * U32_MAX), 100_000
-    netem: Netem[int] = Netem(Shape(delay_us=200, jitter_us=100, loss_percent=30), seed=seed)
-    source = draws(seed)
-    for number in range(200):
-        lost = threshold >= next(source)
-        expected = None if lost else 200_000 + next(source) % (2 * sigma) - sigma
-        assert netem.enqueue(0, packet=number, length_bytes=LENGTH) == expected
 
 
 def test_dequeue__of_equal_departures_the_first_come_leaves_first() -> None:
@@ -158,15 +137,6 @@ def test_with_a_rate_departures_are_spaced_and_in_order(
     assert [number for _, number in left] == sorted(number for _, number in left)
     for (before, _), (after, number) in pairwise(left):
         assert after - before >= packets[number][1] * 10**9 // (shape.rate_bps // 8)
-
-
-@given(shapes, arrivals, st.integers(0, 2**64 - 1))
-def test_never_more_than_the_limit_is_held(shape: Shape, packets: list[tuple[int, int]], seed: int) -> None:
-    netem: Netem[int] = Netem(shape, seed=seed)
-    for number, (_, length) in enumerate(packets):
-        netem.enqueue(0, packet=number, length_bytes=length)
-        assert len(netem) <= shape.limit_packets
-    assert netem.overlimit >= len(packets) - netem.dropped - shape.limit_packets
 
 
 @pytest.mark.parametrize(("percent", "dropped"), [(0, 0), (100, 1000)])

@@ -121,14 +121,6 @@ def test_ecn__marks_ect_packets_and_drops_others() -> None:
     assert (netem.ecn_marked, netem.dropped) == (1, 1)
 
 
-def test_reorder__every_gapth_skips_the_delay() -> None:
-    netem = tagged(Shape(delay_us=10, gap=3))
-    for name in "abcdef":
-        netem.enqueue(0, packet=name, length_bytes=LENGTH)
-    assert left(netem) == [(0, "c"), (0, "f"), *((10_000, name) for name in "abde")]
-    assert (netem.reordered, netem.delayed) == (2, 6)
-
-
 def test_reorder__is_served_first_also_after_a_change_of_shape() -> None:
     netem = tagged(Shape(delay_us=10, gap=1))
     netem.enqueue(0, packet="ahead", length_bytes=LENGTH)
@@ -206,16 +198,6 @@ def test_slot__bytes_fill_it_and_reordered_packets_pass_by() -> None:
     assert netem.counters() == {
         "delayed": 5, "dropped": 0, "overlimit": 0, "duplicated": 0, "corrupted": 0, "reordered": 1, "ecn_marked": 0,
     }  # fmt: skip
-
-
-def test_slot__overtakers_keep_their_order() -> None:
-    netem = tagged(Shape(delay_us=50, jitter_us=40, slot=Slot(min_us=1000, max_us=1000)), seed=12)
-    for number in range(50):
-        netem.enqueue(number, packet=str(number), length_bytes=LENGTH)
-    departures = left(netem)
-    assert len(departures) == 50
-    assert [at for at, _ in departures] == sorted(at for at, _ in departures)
-    assert [name for _, name in departures] != [str(number) for number in range(50)]
 
 
 def test_reshape__a_missing_file_changes_nothing_bad_flow() -> None:

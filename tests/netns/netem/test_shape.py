@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from netns.errors import ShapeError
 from netns.netem.params import MAX_JITTER_US, FourStates, GilbertElliott, Slot
-from netns.netem.shape import MAX_DELAY_US, Shape, limit_for, require_real
+from netns.netem.shape import MAX_DELAY_US, Shape, limit_for
 
 KEYS = (
     "delay, jitter, distribution, loss, duplicate, corrupt, reorder, gap, rate, trace, limit, slot, ecn, seed, "
@@ -29,17 +28,6 @@ shapes = st.builds(
     ce_threshold_us=st.none() | st.floats(0, MAX_DELAY_US),
     seed=st.none() | st.integers(0, 2**64 - 1),
 )
-
-
-def test_parse__as_in_a_topology_file() -> None:
-    mapping = {"delay": "0.5ms", "jitter": "100us", "loss": "1%", "rate": "250mbit", "limit": 9, "seed": 7}
-    assert Shape.parse(mapping) == Shape(
-        delay_us=500, jitter_us=100, loss_percent=1, rate_bps=250_000_000, limit_packets=9, seed=7
-    )
-
-
-def test_parse__absent_keys_keep_the_defaults() -> None:
-    assert Shape.parse({}) == Shape() == Shape(0, 0, 0, 0, 1000, None)
 
 
 @pytest.mark.parametrize(
@@ -95,12 +83,6 @@ def test_shape__validates_values_from_python(value: Any) -> None:
         Shape(delay_us=value)
 
 
-def test_changed__keeps_other_properties() -> None:
-    shape = Shape(delay_us=500, jitter_us=10, rate_bps=8000, limit_packets=7)
-    assert shape.changed({"delay": "1ms"}) == replace(shape, delay_us=1000)
-    assert shape.changed({}) == shape
-
-
 def test_changed__a_loss_replaces_a_model_and_the_other_way_round() -> None:
     model = Shape().changed({"loss": "gemodel 1% 10%"})
     assert model.loss_model == GilbertElliott(1, 10)
@@ -152,13 +134,6 @@ def test_from_dict__bad_flow() -> None:
         Shape.from_dict({"slot": {"q": 1}})
     with pytest.raises(ShapeError, match=r"^latency: no such field"):
         Shape.from_dict({"latency": 5})
-
-
-def test_require_real__virtual_only_features_bad_flow() -> None:
-    require_real(Shape(rate_bps=1000), at="link a-b")
-    require_real(None, at="link a-b")
-    with pytest.raises(ShapeError, match=r"^link a-b: ce_threshold: neither netem nor the relay marks"):
-        require_real(Shape(rate_bps=1000, ce_threshold_us=5), at="link a-b")
 
 
 def test_limit_for__counts_the_delay_line_the_buffer_and_the_packet_being_sent() -> None:

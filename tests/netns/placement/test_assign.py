@@ -43,11 +43,6 @@ def test_kueues_facts(case: dict[str, Any]) -> None:
                 assert not unplaceable.excluded
 
 
-def test_kueues_facts__are_all_there() -> None:
-    assert len(kueue.CASES) >= 36
-    assert kueue.DOCUMENT["origin"]["repo"] == "kubernetes-sigs/kueue"
-
-
 def paths(nodes: Sequence[Node], found: TopologyAssignment) -> list[tuple[str, ...]]:
     by_host = {each.name: tuple(each.labels[level] for level in LEVELS) for each in nodes}
     return [by_host[domain.values[-1]] for domain in found.domains for _ in range(domain.count)]
@@ -173,13 +168,6 @@ def test_assign__without_the_gate_inner_slices_do_not_count() -> None:
     assert isinstance(assign(nodes, usage=[], request=request, levels=LEVELS), Unplaceable)
     found = assign(nodes, usage=[], request=request, levels=LEVELS, profile=Profile(multi_layer=False))
     assert counts(found) == {"x1": 3, "x2": 1}
-
-
-def test_assign__no_levels_bad_flow() -> None:
-    assert (
-        str(assign(RACKS, usage=[], request=PlacementRequest(), levels=()))
-        == "levels: none given; a topology needs at least one"
-    )
 
 
 def test_assign__nodes_without_labels_unready_or_cordoned_are_no_part_of_it() -> None:

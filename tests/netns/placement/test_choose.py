@@ -8,12 +8,8 @@ from netns.inventory.nodes import HOSTNAME_LABEL
 from netns.placement.choose import (
     ResolvedRequest,
     Shortfall,
-    by_room,
-    by_room_led,
     choose,
-    leader_first,
     slices_led_of,
-    slices_of,
     smallest,
 )
 from netns.placement.domain import Domain
@@ -46,38 +42,6 @@ def chosen(domains: list[Domain], requested: ResolvedRequest) -> str | Shortfall
         tree.root.adopt(each)
     found = choose(tree, requested)
     return found if isinstance(found, Shortfall) else names(found[1])
-
-
-def test_by_room__most_slices_then_fewest_pods_then_path() -> None:
-    domains = [domain("a", 1, pods=5), domain("b", 2, pods=9), domain("c", 2, pods=5), domain("d", 1, pods=5)]
-    assert names(by_room(domains, least_free=False, scored=False)) == "cbad"
-    assert names(by_room(domains, least_free=True, scored=False)) == "adcb"
-    domains[3].score = 1
-    assert names(by_room(domains, least_free=False, scored=True)) == "dcba"
-
-
-def test_by_room_led__hosts_of_a_leader_first() -> None:
-    domains = [domain("a", 9), domain("b", 1, leaders=1), domain("c", 3, leaders=1, cost=1)]
-    assert names(by_room_led(domains, least_free=False, scored=False)) == "cba"
-    domains[1].score = 1
-    assert names(by_room_led(domains, least_free=False, scored=True)) == "bca"
-
-
-def test_smallest__first_of_those_with_just_enough() -> None:
-    domains = [domain("a", 9), domain("b", 5), domain("c", 3), domain("d", 3), domain("e", 1)]
-    assert smallest(domains, 2, room=slices_of, scored=False).name == "c"
-    assert smallest(domains, 10, room=slices_of, scored=False).name == "a"
-    assert smallest(domains, 4, room=slices_of, scored=True).name == "b"
-    domains[0].score = domains[1].score = 1
-    assert smallest(domains, 2, room=slices_of, scored=True).name == "b"
-
-
-def test_leader_first__the_first_that_leaves_enough_for_the_rest() -> None:
-    domains = [domain("a", 4), domain("b", 4, leaders=1, cost=3), domain("c", 4, leaders=1, cost=1)]
-    assert names(leader_first(domains, 11, 1, room=slices_of, room_led=slices_led_of)) == "cab"
-    assert names(leader_first(domains, 9, 1, room=slices_of, room_led=slices_led_of)) == "bac"
-    assert names(leader_first(domains, 12, 1, room=slices_of, room_led=slices_led_of)) == "abc"
-    assert names(leader_first(domains, 12, 0, room=slices_of, room_led=slices_led_of)) == "abc"
 
 
 @pytest.mark.parametrize(

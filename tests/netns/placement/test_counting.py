@@ -41,15 +41,6 @@ def filled(
     return tree, excluded(tree)
 
 
-def test_count_hosts__the_scarcest_resource_counts() -> None:
-    tree, left_out = filled({"cpu": 1})
-    assert [domain.pods for domain in tree.at(2)] == [4, 1, 0]
-    assert (left_out.nodes, left_out.reasons) == (3, {"resource cpu": 1})
-    tree, left_out = filled({})
-    assert [domain.pods for domain in tree.at(2)] == [10, 10, 10]
-    assert not left_out.reasons
-
-
 def test_count_hosts__zero_requests_and_overuse() -> None:
     tree, _ = filled({"gpu": 0}, usage=[Usage({"gpu": 5}, node="x1", count=3)])
     assert [domain.pods for domain in tree.at(2)] == [7, 10, 10]
@@ -64,11 +55,6 @@ def test_count_hosts__of_two_that_are_scarce_the_first_by_name() -> None:
     assert left_out.reasons == {"resource cpu": 1}
     _, left_out = filled({}, nodes=full, usage=[Usage({}, node="x1")])
     assert left_out.reasons == {"resource pods": 1}
-
-
-def test_count_hosts__leaders() -> None:
-    tree, _ = filled({"cpu": 1}, leader={"cpu": 2})
-    assert [(domain.leaders, domain.pods_led) for domain in tree.at(2)] == [(1, 2), (0, 1), (0, 0)]
 
 
 def test_count_hosts__filters() -> None:

@@ -19,12 +19,6 @@ def failed(request: PlacementRequest, nodes: Sequence[Node] = NODES, usage: Sequ
     return found
 
 
-def test_not_fit__some() -> None:
-    found = failed(PlacementRequest(count=5, requests={"cpu": 1}, mode="required", level=RACK))
-    assert str(found) == 'topology "lab" allows to fit only 4 out of 5 pod(s)'
-    assert (found.kind, found.fit, found.wanted, found.unit, found.total_nodes) == ("not_fit", 4, 5, "pod", None)
-
-
 def test_not_fit__none_and_every_reason_counted_in_order() -> None:
     nodes = [replace(NODES[0], taints=(Taint("k", "v"),)), *NODES[1:], node("b1/r1/x9", cpu=0)]
     request = PlacementRequest(count=2, requests={"cpu": 1}, mode="required", level=RACK, node_selector={BLOCK: "b1"})
@@ -34,11 +28,6 @@ def test_not_fit__none_and_every_reason_counted_in_order() -> None:
         'Total nodes: 5; excluded: nodeSelector: 2, resource "cpu": 2, taint "k=v:NoSchedule": 1'
     )
     assert found.excluded == {"nodeSelector": 2, "resource cpu": 2, "taint k=v:NoSchedule": 1}
-
-
-def test_not_fit__slices() -> None:
-    request = PlacementRequest(count=8, requests={"cpu": 1}, mode="preferred", level=BLOCK, slices=(Slice(RACK, 4),))
-    assert str(failed(request)) == 'topology "lab" allows to fit only 1 out of 2 slice(s)'
 
 
 def test_not_fit__nested_slices_each_layer_in_the_best_domain() -> None:

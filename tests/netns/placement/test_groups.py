@@ -51,23 +51,6 @@ def pair(
     ]
 
 
-def test_assign_all__second_request_uses_the_remaining_room() -> None:
-    nodes = [node("b1/r1/x1", cpu=2), node("b1/r1/x2", cpu=2)]
-    one, two, three = (
-        PlacementRequest(name, 2, {"cpu": 1}, "required", HOSTNAME_LABEL) for name in ("one", "two", "three")
-    )
-    found = placed(nodes, one, two, three, replace(one, name="four"))
-    assert (counts(found["one"]), counts(found["two"])) == ({"x1": 2}, {"x2": 2})
-    assert isinstance(found["three"], Unplaceable)
-    assert "four" not in found
-
-
-def test_leader__lands_with_its_workers() -> None:
-    nodes = [node("b1/small/x1", cpu=2), node("b1/large/x2", cpu=3)]
-    found = placed(nodes, *pair(2))
-    assert (counts(found["leader"]), counts(found["workers"])) == ({"x2": 1}, {"x2": 2})
-
-
 def test_leader__is_the_smaller_request_in_any_order() -> None:
     nodes = [node("b1/r1/x1", cpu=3)]
     assert placed(nodes, *pair(2)) == placed(nodes, *reversed(pair(2)))
@@ -99,13 +82,6 @@ def test_leader__workers_in_slices_on_several_hosts() -> None:
     leader = PlacementRequest("leader", 1, {"cpu": 1}, "preferred", BLOCK, group="g")
     found = placed(nodes, leader, workers)
     assert (counts(found["leader"]), counts(found["workers"])) == ({"x1": 1}, {"x1": 4, "x2": 2})
-
-
-def test_leader__not_on_a_host_with_room_for_workers_only() -> None:
-    nodes = [node("b1/r1/x1", cpu=0, gpu=1), node("b1/r1/x2", cpu=6, gpu=2), node("b1/r1/x3", cpu=2)]
-    workers = PlacementRequest("workers", 1, {"gpu": 1}, "required", RACK, group="g")
-    found = placed(nodes, PlacementRequest("leader", 1, {"cpu": 1}, "required", RACK, group="g"), workers)
-    assert (counts(found["leader"]), counts(found["workers"])) == ({"x2": 1}, {"x2": 1})
 
 
 @given(
@@ -191,11 +167,6 @@ def test_replacement__bad_flow() -> None:
     assert str(moved(slices, at(x11=2))) == "cannot find replacement assignment for unhealthy node: x11"
     unknown = replace(slices, slices=(Slice("zone", 3),))
     assert str(moved(unknown, at(x11=1, x12=2))) == "cannot find replacement assignment for unhealthy node: x11"
-
-
-def test_replacement__of_the_only_node_is_free() -> None:
-    request = PlacementRequest("main", 3, {"cpu": 1}, "required", RACK)
-    assert counts(moved(request, at(x11=3), nodes=[RACKS[0], *RACKS[3:]])) == {"x21": 3}
 
 
 def test_replacement__requests_without_an_assignment_are_left_alone_and_the_first_failure_ends_it() -> None:

@@ -69,9 +69,7 @@ def test_read_job__modes(file: Path) -> None:
         ("name: a", "ranks: missing"),
         ("name: a\nranks: 4", "command: missing"),
         (SMALL.replace("4", "0"), "ranks: 0 should be greater than or equal to 1"),
-        (SMALL.replace("4", "-4"), "ranks: -4 should be greater than or equal to 1"),
         (SMALL.replace("4", "four"), "ranks: 'four' should be a valid integer"),
-        (SMALL.replace("4", "1.5"), "ranks: 1.5 should be a valid integer"),
         (SMALL.replace("4", "2000000"), "ranks: 2000000 should be less than or equal to 1000000"),
         (SMALL.replace("[x]", "[]"), "command: [] "),
         (SMALL.replace("[x]", "x"), "command: 'x' should be a valid list"),
@@ -84,10 +82,8 @@ def test_read_job__modes(file: Path) -> None:
         (SMALL + "topology: {required: 1, preferred: 2}", "topology: required stands beside preferred"),
         (SMALL + "topology: {wanted: 1}", "topology.wanted: no such key; the known ones here are required, preferred"),
         (SMALL + "topology: {required: ''}", "topology.required: '' "),
-        (SMALL + "topology: {required: [1]}", "topology.required: [1] should be a valid string"),
         (SMALL + "slices: [{layer: 3, size: 3}]", "slices[0].size: 3 does not divide 4 ranks"),
         (SMALL + "slices: [{layer: 3, size: 0}]", "slices[0].size: 0 should be greater than or equal to 1"),
-        (SMALL + "slices: [{layer: 3, size: -2}]", "slices[0].size: -2 should be greater than or equal to 1"),
         (SMALL + "slices: [{size: 2}]", "slices[0].layer: missing"),
         (
             SMALL + "slices: [{layer: 2, size: 4}, {layer: 3, size: 3}]",
@@ -96,12 +92,10 @@ def test_read_job__modes(file: Path) -> None:
         (SMALL + "resources: {cpu: lots}", "resources: cpu: 'lots' is no quantity"),
         (SMALL + "resources: {cpu: -1}", "resources: cpu: -1 is negative"),
         (SMALL + "resources: {pods: 1}", "resources: pods: every rank takes one anyway; leave it out"),
-        (SMALL + "resources: [1]", "resources: [1] should be a valid mapping"),
         (SMALL + "env: {A=B: x}", "env.A=B.[key]: 'A=B' String should match pattern"),
         (SMALL + "env: {A: 1}", "env.A: 1 should be a valid string"),
         (SMALL + "tolerations: [{operator: Never}]", "tolerations[0].operator: 'Never' should be 'Equal' or 'Exists'"),
         (SMALL + "leader: {cpu: 1}", "leader.cpu: no such key; the known ones here are resources"),
-        (SMALL + "leader: {resources: {cpu: x}}", "leader.resources: cpu: 'x' is no quantity"),
         (
             SMALL + "leader: {}\nslices: [{layer: 3, size: 2}]",
             "slices[0].size: 2 does not divide 3 ranks beside the leader",
@@ -119,8 +113,6 @@ def test_read_job__modes(file: Path) -> None:
             "node_affinity.preferred[0].weight: 101 should be less than or equal to 100",
         ),
         ("name: a\nranks: 1\ncommand: [x]\nleader: {}", "leader: leads the other ranks; give at least 2 ranks"),
-        (SMALL + "name: b", "line 4: name is given twice"),
-        ("{", "line 1: not YAML"),
     ],
 )
 def test_read_job__bad_flow(file: Path, text: str, message: str) -> None:

@@ -23,24 +23,11 @@ def job(**fields: object) -> Job:
     return Job.model_validate({"name": "ring", "ranks": 4, "command": ["x"], **fields})
 
 
-def test_place__ranks_are_neighbours_in_the_order_of_the_network() -> None:
-    placement = place(job(topology={"required": 3}), NODES)
-    assert placement.hosts == ("h1", "h2", "h3", "h4")
-    assert placement.shared == (layer_label(3), "leaf1")
-    assert placement.ring_hops == (1, 1, 1, 1)
-    assert placement.hops[0].tolist() == [0, 1, 1, 1]
-
-
 def test_place__preferred_spills_over_into_as_few_leaves_as_can_be() -> None:
     placement = place(job(ranks=6, topology={"preferred": 3}), NODES)
     assert placement.hosts == ("h1", "h2", "h3", "h4", "h5", "h6")
     assert placement.shared == (layer_label(2), "spine1-spine2")
     assert placement.ring_hops == (1, 1, 1, 3, 1, 3)
-
-
-def test_place__beside_running_pods() -> None:
-    placement = place(job(topology={"required": 3}), NODES, usage=[Usage({}, node="h1")])
-    assert placement.shared == (layer_label(3), "leaf2")
 
 
 def test_place__several_ranks_a_host() -> None:
@@ -59,14 +46,6 @@ def test_place__resources_only_where_nodes_report_them() -> None:
     assert place(demanding, nodes, usage=()).notes == ()
     with pytest.raises(PlacementError, match=r"\(of 2 nodes, without room for any rank: 2 short of cpu\)$"):
         place(job(ranks=2, resources={"cpu": "2001m"}), nodes)
-
-
-def test_place__running_pods_are_not_known() -> None:
-    nodes = [replace(node, allocatable={"cpu": 2000, "pods": 9}) for node in NODES]
-    (note,) = place(job(), nodes, where="nodes.json").notes
-    assert note.startswith(
-        "the pods that run in nodes.json are not given, so it counts as empty; give them with --pods"
-    )
 
 
 def test_place__a_leader_is_rank_0_beside_the_others() -> None:

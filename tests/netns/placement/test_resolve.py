@@ -73,24 +73,6 @@ def test_resolve__bad_flow(request_: PlacementRequest, kind: Kind, message: str)
     assert found.message.startswith(message)
 
 
-def test_resolve__levels_of_each_mode() -> None:
-    assert resolved(PlacementRequest(mode="required", level=RACK)).level == 1
-    assert resolved(PlacementRequest(mode="preferred", level=BLOCK)).level == 0
-    assert (
-        resolved(PlacementRequest(mode="unconstrained")).level == resolved(PlacementRequest(mode="implied")).level == 2
-    )
-    for mode in ("slice_only", "unconstrained", "implied"):
-        assert resolved(PlacementRequest(mode=mode, slices=(Slice(RACK, 1),))).level == 0
-
-
-def test_resolve__least_free_for_unconstrained_requests_by_profile() -> None:
-    for mode in ("unconstrained", "implied", "slice_only"):
-        request = PlacementRequest(mode=mode, slices=(Slice(HOSTNAME_LABEL, 1),))
-        assert resolved(request).least_free
-        assert not resolved(request, Profile(mixed=False)).least_free
-    assert not resolved(PlacementRequest(mode="preferred", level=RACK)).least_free
-
-
 def test_resolve__nested_slices_count_on_all_levels_between_them() -> None:
     request = PlacementRequest(count=8, mode="slice_only", slices=(Slice(BLOCK, 8), Slice(HOSTNAME_LABEL, 2)))
     found = resolved(request)

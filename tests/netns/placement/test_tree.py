@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node
+from netns.inventory.nodes import PODS, Node
 from netns.placement.counting import Demand, Filters, count_hosts
 from netns.placement.model import DEFAULT_FLAVOR, ResourceFlavor, Usage
 from netns.placement.tree import Tree, build
@@ -44,20 +44,6 @@ def test_build__each_level_in_the_order_of_label_paths() -> None:
         [("b1",), ("b2",)],
         [("b1", "r1"), ("b1", "r2"), ("b2", "r1")],
         [("b1", "r1", "x0"), ("b1", "r1", "x1"), ("b1", "r2", "x2"), ("b2", "r1", "x3")],
-    ]
-
-
-def test_build__only_nodes_of_the_flavor() -> None:
-    nodes = [
-        NODES[0],
-        replace(NODES[1], ready=False),
-        replace(NODES[2], unschedulable=True),
-        replace(NODES[3], labels={HOSTNAME_LABEL: "x"}),
-    ]
-    assert len(hosts(built(nodes))) == 1
-    assert [domain.values for domain in built(flavor=ResourceFlavor(node_labels={BLOCK: "b1"})).at(1)] == [
-        ("b1", "r1"),
-        ("b1", "r2"),
     ]
 
 

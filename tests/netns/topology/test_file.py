@@ -88,13 +88,6 @@ def test_read_topology__name_defaults_to_the_file(file: Path) -> None:
     assert not any(link.shaped for link in topology.links)
 
 
-def test_read_topology__explicit_limit_wins_even_if_it_is_the_default(file: Path) -> None:
-    file.write_text("leaf_spine: {link: {rate: 250mbit, delay: 0.5ms, limit: 1000}}")
-    shape = read_topology(file).link("leaf1-spine1").shape_ab
-    assert shape is not None
-    assert shape.limit_packets == 1000
-
-
 FORMS = [
     "leaf_spine: {spines: 1, link: {SHAPE}}",
     "dumbbell: {bottleneck: {SHAPE}}",
@@ -170,35 +163,23 @@ def test_read_topology__clos(file: Path) -> None:
         ("- a", "holds no topology"),
         ("{}", "hosts: missing; give leaf_spine, clos, dumbbell, or hosts, switches and links"),
         ("hosts: [h1]", "switches: missing"),
-        ("a: [", "line 1: not YAML: expected the node content"),
-        ("mtu: 2020-99-99", "mtu: '2020-99-99' should be a valid integer"),
         ("mtu: 9000\nmtu: 1500", "line 2: mtu is given twice"),
-        ("1: 3", "[1]: 1 Keys should be strings"),
         ("leaf_spin: {}", "leaf_spin: no such key; the known ones here are name, mtu, seed, leaf_spine, clos, "),
         ("leaf_spine: {spnes: 4}", "leaf_spine.spnes: no such key; the known ones here are leaves, spines, "),
         ("leaf_spine: {spines: four}", "leaf_spine.spines: 'four' should be a valid integer"),
-        ("leaf_spine: {spines: 4.5}", "leaf_spine.spines: 4.5 should be a valid integer"),
         ("leaf_spine: {spines: 0}", "leaf_spine.spines: 0 should be greater than or equal to 1"),
         (
             "leaf_spine: {leaves: 254, hosts_per_leaf: 254}",
             "65532 links; a topology has at most 32768 links, and a node",
         ),
         (
-            "mtu: -14\nleaf_spine: {link: {rate: 1gbit, delay: 1ms}}",
-            "mtu: -14 is not an integer between 1280 and 65535",
-        ),
-        (
             "leaf_spine: {}\ncaptures: [{link: leaf1-spine1, file: ''}]",
             "captures[0].file: '' String should have at least 1",
         ),
-        ("leaf_spine: {spines: 200}", None),  # valid here; the address plan refuses it, which test_addressing tests
         ("ipv6: 1\nleaf_spine: {}", "ipv6: 1 should be a valid boolean"),
         ("ecmp: fast\nleaf_spine: {}", "ecmp: 'fast' should be 'hash-threshold' or 'resilient'"),
-        ("leaf_spine: 3", "leaf_spine: 3 should be a valid mapping"),
-        ("leaf_spine: {link: 3}", "leaf_spine.link: 3 should be a valid mapping"),
         ("leaf_spine: {link: {loss: 120%}}", "leaf_spine.link.loss: 120 % is not between 0 % and 100 %"),
         ("leaf_spine: {link: {delay: 3}}", "leaf_spine.link.delay: 3 is not a time"),
-        ("mtu: 100\nleaf_spine: {}", "mtu: 100 is not an integer between 1280 and 65535"),
         ("leaf_spine: {}\nhosts: [h1]", "hosts: stands beside leaf_spine"),
         ("leaf_spine: {}\nclos: {}", "clos: stands beside leaf_spine"),
         ("clos: {}\nlinks: []", "links: stands beside clos, which names its own nodes; keep one of the two"),
@@ -211,8 +192,6 @@ def test_read_topology__clos(file: Path) -> None:
         ("leaf_spine: {leaves: 3, hosts_per_leaf: [2, 1, 0]}", "hosts_per_leaf[2]: 0 is not an integer between 1 and"),
         ("leaf_spine: {hosts_per_leaf: [2, x]}", "hosts_per_leaf[1]: 'x' is not an integer between 1 and 254"),
         ("clos: {leaf_link: {delay: 3}}", "clos.leaf_link.delay: 3 is not a time"),
-        ("clos: {host_link: 3}", "clos.host_link: 3 should be a valid mapping"),
-        ("hosts: [1]", "hosts[0]: 1 should be a valid string"),
         ("switches: {leaf1: core}", "switches.leaf1: 'core' should be 'leaf', 'aggregation' or 'spine'"),
         (EXPLICIT + "  - {a: h1}", "links[4].b: missing"),
         (EXPLICIT + "  - {a: h1, b: h2, shap: {}}", "links[4].shap: no such key; the known ones here are a, b, shape"),
@@ -220,11 +199,8 @@ def test_read_topology__clos(file: Path) -> None:
         (EXPLICIT + "  - {a: leaf1, b: leaf2, shape_ab: {rate: 1x}}", "links[4].shape_ab.rate: 1x is not a rate"),
     ],
 )
-def test_read_topology__bad_flow(file: Path, text: str, message: str | None) -> None:
+def test_read_topology__bad_flow(file: Path, text: str, message: str) -> None:
     file.write_text(text)
-    if message is None:
-        read_topology(file)
-        return
     with pytest.raises((TopologyError, ShapeError)) as caught:
         read_topology(file)
     assert str(caught.value).startswith(f"{file}: {message}")

@@ -68,31 +68,6 @@ def test_topology__bad_flow(changes: dict[str, Any], message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_topology__views() -> None:
-    topology = make()
-    assert topology.nodes == ("h1", "leaf1", "spine1")
-    assert (topology.leaves, topology.spines) == (("leaf1",), ("spine1",))
-    assert topology.switch_of("h1") == "leaf1"
-    assert topology.link("leaf1-spine1").shape_ab == SHAPE
-    assert [link.name for link in topology.links_of["leaf1"]] == ["h1-leaf1", "leaf1-spine1"]
-    assert topology.links[0].other("h1") == "leaf1"
-    assert topology.links[0].other("leaf1") == "h1"
-
-
-def test_link__unknown_names_the_shaped_ones() -> None:
-    with pytest.raises(
-        TopologyError, match=r"link leaf1-spine9: no such link in demo; the shaped ones are: leaf1-spine1$"
-    ):
-        make().link("leaf1-spine9")
-    with pytest.raises(TopologyError, match=r"are: none$"):
-        leaf_spine().link("x-y")
-
-
-def test_switch_of__unknown_host() -> None:
-    with pytest.raises(TopologyError, match=r"host leaf1: no such host in demo; the hosts are: h1"):
-        make().switch_of("leaf1")
-
-
 @given(leaves=st.integers(1, 5), spines=st.integers(1, 5), per_leaf=st.integers(1, 4))
 def test_leaf_spine__size(leaves: int, spines: int, per_leaf: int) -> None:
     topology = leaf_spine(leaves=leaves, spines=spines, hosts_per_leaf=per_leaf, shape=SHAPE)
@@ -140,11 +115,3 @@ def test_link__either_order_is_the_same_link() -> None:
     assert made.canonical_name("spine2") == "spine2"
     with pytest.raises(TopologyError, match=r"^x-y: neither a link nor a node"):
         made.canonical_name("x-y")
-
-
-def test_links_at__either_order_and_nodes() -> None:
-    made = leaf_spine(spines=2)
-    assert [link.name for link in made.links_at("spine1-leaf2")] == ["leaf2-spine1"]
-    assert [link.name for link in made.links_at("h1")] == ["h1-leaf1"]
-    with pytest.raises(TopologyError, match=r"^leaf1-leaf2: neither a link nor a node of leaf-spine; name one"):
-        made.links_at("leaf1-leaf2")

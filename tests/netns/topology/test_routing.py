@@ -4,25 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from netns.topology.model import Link, Switch, Topology, leaf_spine
+from netns.topology.model import Link, Switch, Topology
 from netns.topology.routing import next_hops, planes
 from tests.netns.strategies import TOPOLOGIES
-
-
-def test_next_hops__leaf_spine_uses_every_spine() -> None:
-    topology = leaf_spine(leaves=3, spines=4)
-    hops = next_hops(topology, towards="leaf2")
-    assert hops["leaf1"] == ("spine1", "spine2", "spine3", "spine4")
-    assert hops["spine3"] == ("leaf2",)
-    assert hops["h1"] == ("leaf1",)
-    assert hops["leaf2"] == ()
-
-
-def test_next_hops__avoiding_leaves_one_plane() -> None:
-    topology = leaf_spine(leaves=2, spines=3)
-    hops = next_hops(topology, towards="leaf2", avoiding=planes(topology)["spine2"])
-    assert hops["leaf1"] == ("spine2",)
-    assert "spine1" not in hops
 
 
 def test_planes__a_spine_that_does_not_connect_all_hosts_has_none() -> None:

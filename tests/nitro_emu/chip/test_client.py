@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from nitro_emu.chip.chip import BootState, CardFiles, Chip
 from nitro_emu.chip.client import MAX_WAITING, BootReport, ChipClient
 from nitro_emu.chip.messages import CHIP_SOCKET, MAX_REQUEST_BYTES, decode_untrusted, encode
 from nitro_emu.chip.pcrs import replay
-from nitro_emu.chip.server import MAX_CLIENTS, ChipServer, locked
+from nitro_emu.chip.server import MAX_CLIENTS, ChipServer
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.measure import ZERO, extend, file_sha384, image_sha384
 from nitro_emu.trust.verify import Expectation, verify_untrusted
@@ -175,15 +174,6 @@ def test_the_end_of_a_card_resets_the_chip(rig: Rig, chip: Chip, client: ChipCli
 # -- attestation ------------------------------------------------------------------------------------------------
 
 
-def test_attest(rig: Rig, client: ChipClient, run: Run) -> None:
-    rig.boot(client)
-    root = rig.store.load().root.certificate
-    document = verify_untrusted(
-        run(attest(client)), expected=Expectation(root=root, at=START + timedelta(minutes=1), nonce=b"nonce")
-    )
-    assert document.pcrs == status_of(client)["pcrs"]
-
-
 def test_several_attestations_take_turns(rig: Rig, client: ChipClient, run: Run) -> None:
     rig.boot(client)
     root = rig.store.load().root.certificate
@@ -243,33 +233,19 @@ def test_a_chip_that_has_gone(rig: Rig, run: Run) -> None:
     client.close()
 
 
-def test_a_chip_that_goes_during_an_attestation(run: Run) -> None:
+@pytest.mark.parametrize("who", ["the chip", "the client"])
+def test_the_end_of_either_side_ends_an_attestation(run: Run, who: str) -> None:
     ours, chips = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     client = ChipClient(ours)
 
-    async def go() -> None:
+    async def end() -> None:
         waiting = asyncio.create_task(attest(client))
         await asyncio.to_thread(receive, chips)
-        chips.close()
+        (chips if who == "the chip" else client).close()
         await waiting
 
-    with client, pytest.raises(TrustError, match="the chip has gone"):
-        run(go())
-
-
-def test_closing_ends_an_attestation(run: Run) -> None:
-    ours, chips = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    client = ChipClient(ours)
-
-    async def close() -> None:
-        waiting = asyncio.create_task(attest(client))
-        await asyncio.to_thread(receive, chips)
-        client.close()
-        with pytest.raises(TrustError, match="the chip has gone"):
-            await waiting
-
-    with chips:
-        run(close())
+    with client, chips, pytest.raises(TrustError, match="the chip has gone"):
+        run(end())
 
 
 def test_a_chip_that_does_not_answer(run: Run) -> None:
@@ -537,19 +513,3 @@ def test_a_server_removes_its_socket_and_takes_no_others(rig: Rig, tmp_path: Pat
             ChipServer(rig.chip(), path=path)
         assert path.exists()
     assert not path.exists()
-
-
-def test_a_socket_that_cannot_be(rig: Rig, tmp_path: Path) -> None:
-    for name in ("nowhere/chip.sock", "x" * 200):
-        with pytest.raises(TrustError, match="cannot listen"):
-            ChipServer(rig.chip(), path=tmp_path / name)
-
-
-def test_only_one_process_serves_a_chip(rig: Rig) -> None:
-    refused = pytest.raises(TrustError, match="a process serves this chip already")
-    with locked(rig.chip_directory), refused, locked(rig.chip_directory):
-        pass
-    with locked(rig.chip_directory):
-        pass
-    with pytest.raises(TrustError, match="cannot be used"), locked(rig.directory / "nowhere"):
-        pass

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nitro_emu.chip.chip import BootState
-from nitro_emu.chip.messages import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, ChipMessage, decode_untrusted, encode
+from nitro_emu.chip.messages import MAX_RESPONSE_BYTES, ChipMessage, decode_untrusted, encode
 from nitro_emu.chip.service import ALWAYS, OF_THE_CARD, ChipUser, Packet, Service
 from nitro_emu.trust.cbor import dumps
 from tests.nitro_emu.chip.chips import Rig
@@ -140,11 +140,6 @@ def test_a_text_in_place_of_fields_is_malformed(rig: Rig) -> None:
     answer = message_of(Service(rig.chip()).answer_untrusted(packet, client=FakeClient()))
     assert (answer.number, answer.text) == (3, "InvalidArgument")
     assert ask(Service(rig.chip()), FakeClient(), "Status", {"more": 1}).text == "InvalidArgument"
-
-
-def test_a_request_has_a_limit(rig: Rig) -> None:
-    answer = message_of(Service(rig.chip()).answer_untrusted(bytes(MAX_REQUEST_BYTES + 1), client=FakeClient()))
-    assert answer.text == "InputTooLarge"
 
 
 def test_an_internal_error_is_an_answer(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

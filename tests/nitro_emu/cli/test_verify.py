@@ -127,17 +127,11 @@ def test_expectations_that_are_met(called: Called, ours: tuple[Path, Path], tmp_
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--valid-at", "2026-03-05T06:00:00Z"], "no longer at 2026-03-05T06:00:00Z"),
         (["--valid-at", "2026-03-03"], "not yet at 2026-03-03T00:00:00Z"),
         (["--pcr", f"0={'02' * 48}"], f"PCR0 is {'01' * 48}; {'02' * 48} is expected"),
-        (["--pcr", f"31={'02' * 48}"], "the document has no PCR31"),
         (["--nonce", ""], "the nonce is 6e6f6e6365; empty is expected"),
-        (
-            ["--public-key", str(AWS_ROOT_FILE)],
-            f"the public_key is {b'public key'.hex()}; {b'-----BEGIN CERTI'.hex()}...",
-        ),
+        (["--public-key", str(AWS_ROOT_FILE)], f"the public_key is {b'public key'.hex()}; "),
         (["--user-data", "00"], "the user_data is"),
-        (["--root", str(AWS_ROOT_FILE)], "the document's root is 'root'"),
         (["--root", "aws"], "not that of AWS Nitro Enclaves"),
     ],
 )
@@ -162,19 +156,7 @@ def test_debug_documents_are_refused(called: Called) -> None:
     assert "PCR0, PCR1 and PCR2 are zero" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"\x84",
-        b"\x00",
-        b"?",
-        b"hEShAT",
-        b"\xff" * 100,
-        bytes(1 << 20),
-        b"A" * (1 << 20),
-    ],
-)
+@pytest.mark.parametrize("data", [b"", b"\x84", b"hEShAT", bytes(1 << 20)])
 def test_other_files_are_refused(called: Called, data: bytes) -> None:
     done = called("-", "--root", AWS_ROOT_FILE, stdin=data)
     assert (done.returncode, done.stdout) == (1, "")

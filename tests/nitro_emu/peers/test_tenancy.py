@@ -123,13 +123,11 @@ def test_destination__is_the_card_of_the_own_vpc() -> None:
     assert blue.destination(gid(RED)) == VfAddress("10.0.1.2", IPV6_PORT + 1, KEY_B, 2, 1)
 
 
-@pytest.mark.parametrize(
-    ("address", "reason"), [("172.31.9.9", "no interface"), ("10.0.1.1", "no interface"), ("10.0.1.2", "no interface")]
-)
-def test_destination__elsewhere_is_refused(address: str, reason: str) -> None:
+@pytest.mark.parametrize("address", ["172.31.9.9", "10.0.1.1", "10.0.1.2"])
+def test_destination__elsewhere_is_refused(address: str) -> None:
     rig = Rig()
     rig.push(1)
-    with pytest.raises(VpcError, match=reason):
+    with pytest.raises(VpcError, match="no interface"):
         rig.vf().destination(gid(address))
 
 
@@ -285,43 +283,6 @@ def test_mapping__that_was_delayed_lives_for_what_is_left() -> None:
         rig.vf().destination(gid(RED))
 
 
-@pytest.mark.parametrize("days", [-1, 1])
-def test_clock__wrong_by_a_day_refuses_every_mapping_with_the_reason(days: int) -> None:
-    rig = Rig()
-    rig.clocks.wall_s += days * 86400
-    with pytest.raises(VpcError, match="clock is wrong"):
-        rig.push(1)
-    with pytest.raises(VpcError, match="no mapping yet"):
-        rig.network.mapping()
-
-
-@pytest.mark.parametrize("version", [3, 2])
-def test_version__that_is_not_newer_is_refused_and_alarmed(version: int) -> None:
-    rig = Rig()
-    rig.push(3)
-    with pytest.raises(VpcError, match=f"{version} is not newer than 3"):
-        rig.push(version, content=without("vpcs", "red", "groups", "efa", "ingress"))
-    assert rig.alarms.counts["stale-map"] == 1
-    rig.vf().destination(gid(RED))
-
-
-def test_signature__of_another_key_is_refused() -> None:
-    rig = Rig()
-    with pytest.raises(VpcError, match="signature"):
-        rig.push(1, key=OTHER_KEY)
-
-
-def test_change__is_told_once_for_each_mapping_that_counts() -> None:
-    rig, told = Rig(), []
-    rig.network.on_change(lambda: told.append(rig.network.mapping().version))
-    rig.push(1)
-    with pytest.raises(VpcError):
-        rig.push(1)
-    rig.push(2, content=without("vpcs", "red", "groups", "efa", "ingress"))
-    rig.push(3, content=without("vpcs", "red", "groups", "efa", "ingress"))  # renewed
-    assert told == [1, 2]
-
-
 def test_keys__of_cards_may_open_peers_and_no_others() -> None:
     rig = Rig()
     rig.push(1)
@@ -343,15 +304,6 @@ def packets_vf(rig: Rig) -> PacketTenancy:
 def begin(address: str = RED, *, port: int | None = 443, outbound: bool = False) -> Begin:
     packed = bytes(map(int, address.split(".")))
     return Begin(is_outbound=outbound, peer=packed, protocol="tcp", port=port)
-
-
-def test_packets__what_was_judged_holds_when_the_mapping_is_renewed() -> None:
-    rig, versions = Rig(), []
-    vf = packets_vf(rig)
-    for version, content in ((1, MAP), (2, MAP), (3, without("vpcs", "red", "groups", "efa", "ingress"))):
-        rig.push(version, content=content)
-        versions.append(vf.rules_version)
-    assert versions == [1, 1, 3]
 
 
 def test_packets__a_peer_needs_no_rule_and_a_flow_does() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.cose import sign1
 from nitro_emu.trust.documents import NITROTPM_PCRS, encode, sign
-from nitro_emu.trust.pki import Authority, make_root
+from nitro_emu.trust.pki import Authority
 from nitro_emu.trust.verify import AWS_ROOT_SHA256, Expectation, aws_root_untrusted, is_debug, verify_untrusted
 from tests.nitro_emu.trust.samples import (
     HOUR,
@@ -102,13 +102,6 @@ def test_documents_hold_from_first_to_last_second() -> None:
     assert "'leaf' is valid 2026-03-04T05:06:07Z to 2026-03-04T08:06:07Z, no longer at 2026-03-04T08:06:08Z" in reason(
         signed(), expectation(at=NOW + 3 * HOUR + timedelta(seconds=1))
     )
-
-
-def test_now_is_the_default() -> None:
-    chain = (root := make_root("root", now=datetime.now(UTC)), root.make_leaf("leaf", now=datetime.now(UTC)))
-    document = signed(chain, timestamp_ms=int(chain[1].certificate.not_valid_before_utc.timestamp() * 1000))
-    assert verify_untrusted(document, expected=Expectation(root=root.certificate)).module_id == "card-a"
-    assert "has no time zone" in reason(document, Expectation(root=root.certificate, at=datetime(2026, 1, 1)))  # noqa: DTZ001
 
 
 def test_documents_of_nitrotpm_hold_and_have_no_debug_mode() -> None:

@@ -15,9 +15,7 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
 
 from netns.base.files import write_whole
-from nitro_emu.errors import VpcError
 from nitro_emu.vpc import server
-from nitro_emu.vpc.document import open_map_untrusted
 from nitro_emu.vpc.push import PushState
 from nitro_emu.vpc.server import ControlPlane, PushReport, Signer, Status, look, push_once
 from tests.nitro_emu.vpc.fake_card import Answer, FakeCard, ok
@@ -133,12 +131,6 @@ def test_versions_grow_whatever_the_clock_does() -> None:
     signer = Signer(KEY, clock=lambda: next(times))
     versions = [signer.sign(map_of({})).version for _ in range(5)]
     assert versions == [1_000_000, 1_000_001, 1_000_002, 1_000_003, 2_000_500]
-
-
-def test_document_has_the_version_and_the_time() -> None:
-    signed = Signer(KEY, clock=lambda: 1000.5).sign(map_of(two_vpcs()))
-    opened = open_map_untrusted(signed.document, key=KEY.public_key(), now_s=1000.5)
-    assert (opened.version, opened.issued_at_s) == (signed.version, 1000.5) == (1_000_500, 1000.5)
 
 
 # -- pushes -----------------------------------------------------------------------------------------------------
@@ -299,31 +291,6 @@ def withdraw(content: Content) -> None:
     content["vpcs"]["red"]["groups"]["efa"]["ingress"] = []
 
 
-@pytest.mark.parametrize("how", ["in place", "by renaming"])
-async def test_edit_reaches_the_cards(plane: Plane, how: str) -> None:
-    async with plane.card("card-1") as one, plane.card("card-2") as two, plane.run() as running:
-        before = [(await each.next()).version for each in (one, two)]
-        withdraw(plane.content)
-        if how == "in place":
-            plane.write()
-        else:
-            await asyncio.to_thread(replace, plane)
-        for each, version in zip((one, two), before, strict=True):
-            document = await each.next()
-            assert document.map == map_of(plane.content) == running.map
-            assert document.version > version
-        for name in ("card-1", "card-2"):
-            while (await plane.report(name)).edition != 2:
-                pass
-
-
-def replace(plane: Plane) -> None:
-    path, plane.path = plane.path, plane.path.with_name("new.yaml")
-    plane.write()
-    plane.path.rename(path)
-    plane.path = path
-
-
 async def test_broken_edit_is_logged_once_and_the_last_map_goes_on(plane: Plane, log: Log) -> None:
     plane.content["lifetime_s"] = 0.3
     plane.write()
@@ -403,14 +370,6 @@ async def test_reload_pushes_what_has_not_changed(plane: Plane) -> None:
         assert (second.map, second.version > first.version) == (first.map, True)
 
 
-async def test_reload_of_a_broken_file_says_so_each_time(plane: Plane, log: Log) -> None:
-    async with plane.run() as running:
-        plane.write_text("vpcs: {")
-        first = await log.next("not YAML")
-        running.reload()
-        assert await log.next("not YAML") == first
-
-
 async def test_card_that_an_edit_adds(plane: Plane) -> None:
     async with plane.card("card-1") as one, plane.card("card-2") as two, plane.run():
         await one.next()
@@ -465,12 +424,6 @@ async def test_card_that_is_removed_and_refuses_is_asked_again(plane: Plane) -> 
             assert (await two.next()).map.cards.keys() == {"card-1"}
 
 
-def test_start_with_a_broken_file(plane: Plane) -> None:
-    plane.write_text("vpcs: 1")
-    with pytest.raises(VpcError, match=r"vpc.yaml: vpcs: 1 should be a valid mapping"):
-        ControlPlane(plane.path, signer=Signer(KEY), report=plane.reports.put_nowait)
-
-
 # -- once -------------------------------------------------------------------------------------------------------
 
 
@@ -488,9 +441,3 @@ async def test_push_once_sends_to_all_at_the_same_time(plane: Plane) -> None:
             ("card-2", PushState.ACCEPTED),
         ]
         assert reports[0].outcome.version == reports[1].outcome.version
-
-
-async def test_push_once_says_what_became_of_each(plane: Plane) -> None:
-    async with plane.card("card-1", answer=lambda _: b'{"error": "no"}\n'):
-        reports = await push_once(map_of(plane.content), signer=make_signer(), timeout_s=PATIENCE_S)
-    assert [report.outcome.state for report in reports] == [PushState.REFUSED, PushState.UNREACHABLE]

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from scapy.layers.inet import IP, TCP
 from scapy.packet import Packet, Raw
-from tests.srd.tunnel.kernel import Host, Tun
 
 from netns.backends.relay.tap import inside
 from srd.tunnel import vnet

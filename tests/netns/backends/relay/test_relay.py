@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.root
 
-UDP_SEGMENT = 103
 HEADERS_BYTES = 14 + 20 + 8
 
 
@@ -65,22 +64,6 @@ def test_delay_is_that_of_both_directions(pair: TapPair) -> None:
     assert returned_at - arrived_at >= 0.030
 
 
-def test_set__live_blackhole_and_restore(pair: TapPair) -> None:
-    pair.relay()
-    with pair.udp("a") as here, pair.udp("b") as there:
-        here.sendto(b"before", there.getsockname())
-        assert there.recv(100) == b"before"
-        assert pair.reshape("ab", Shape(loss_percent=100)) == {}
-        for _ in range(10):
-            here.sendto(b"lost", there.getsockname())
-        there.sendto(b"the other way", here.getsockname())
-        assert here.recv(100) == b"the other way"
-        assert settled(pair, frames=11)["dropped"] == 10
-        pair.reshape("ab", Shape())
-        here.sendto(b"after", there.getsockname())
-        assert there.recv(100) == b"after"
-
-
 def test_counters_add_up(pair: TapPair) -> None:
     pair.relay(ab=Shape(delay_us=2000, loss_percent=20, rate_bps=50_000_000, limit_packets=50))
     with pair.udp("a") as here:
@@ -109,16 +92,6 @@ def test_rate_is_never_exceeded_and_keeps_order(pair: TapPair) -> None:
     assert [data[0] for data in arrived] == list(range(200))
     # The estimated arrival of the first may be a little before it was sent: any time since the last read.
     assert seconds >= 0.97 * 200 * (HEADERS_BYTES + 1000) * 8 / 10_000_000
-
-
-def test_a_super_packet_counts_as_its_segments(pair: TapPair) -> None:
-    pair.relay()
-    with pair.udp("a") as here, pair.udp("b") as there:
-        here.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 1200)
-        here.sendto(bytes(12_000), there.getsockname())
-        assert [len(data) for data in received(there, count=10)] == [1200] * 10
-    assert pair.counters()["packets"] == 10
-    assert pair.counters()["bytes"] == 10 * (HEADERS_BYTES + 1200)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -59,13 +59,6 @@ def test_attach__a_super_packet_arrives_segmented_and_checksummed(pair: TapPair)
         assert ones_complement_sum(pseudo_header + packet[IP_BYTES:]) == 0xFFFF, "a valid UDP checksum sums to -0"
 
 
-def test_attach__caller_keeps_its_namespace(pair: TapPair) -> None:
-    before = own_namespace()
-    tap = attach(netns=pair.a, ifname="tap0")
-    assert own_namespace() == before
-    tap.close()
-
-
 def test_attach__bad_flow(pair: TapPair) -> None:
     before = own_namespace()
     with pytest.raises(BackendError, match=f"there is no network namespace {pair.a}x"):

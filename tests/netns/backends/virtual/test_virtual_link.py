@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import json
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from netns.backends.virtual.event_queue import EventQueue
-from netns.backends.virtual.virtual_link import HostArrivals, JsonLines, Packet, PacketEvent, PacketFlow, VirtualLink
+from netns.backends.virtual.virtual_link import HostArrivals, Packet, PacketEvent, PacketFlow, VirtualLink
 from netns.netem.queue import Netem
 from netns.netem.shape import Shape
 
@@ -167,16 +164,3 @@ def test_inbox__without_a_station_swallows() -> None:
     route.run()
     assert route.arrived == []
     assert route.flow.arrivals.packets == []
-
-
-RECORD = PacketEvent(1500, "queued", "leaf1>spine1", 3, "10.0.1.1:7>10.0.2.1:8", 9014, marked=True)
-
-
-def test_json_lines() -> None:
-    file = io.StringIO()
-    write = JsonLines(file)
-    write(RECORD)
-    write(RECORD._replace(fate="left"))
-    lines = file.getvalue().splitlines()
-    assert [json.loads(line)["fate"] for line in lines] == ["queued", "left"]
-    assert PacketEvent(**json.loads(lines[0])) == RECORD
