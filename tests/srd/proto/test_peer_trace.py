@@ -254,7 +254,9 @@ def test_message_aborted__is_traced_at_both_ends() -> None:
 
 def test_message_discarded() -> None:
     kept = ListSink()
-    PeerTrace(kept, number=3).message_discarded(7, released=[Extent(0, 10, 100), Extent(100, 500, 20)], now=1.0)
+    PeerTrace(kept, number=3).message_discarded(
+        7, opcode=Opcode.SEND, released=[Extent(0, 10, 100), Extent(100, 500, 20)], now=1.0
+    )
     assert kept.records == [(1.0, 3, trace.MessageAborted(7, "send", 120))]
 
 
