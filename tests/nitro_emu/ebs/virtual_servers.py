@@ -182,6 +182,7 @@ class Link:
         return not self.is_cut
 
     def call(self, command: CapsuleCommand, *, buffer: link.Buffer | None = None) -> asyncio.Future[CapsuleReply]:
+        command.encode()  # what cannot be encoded raises at once, as in SrdLink
         return asyncio.ensure_future(self._call(command, buffer))
 
     async def _call(self, command: CapsuleCommand, buffer: link.Buffer | None) -> CapsuleReply:
