@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from devmem import RegionError
 from netns.base.addresses import host_port_text, reached_at
 from netns.base.output import emit
 from netns.base.printable import printable
@@ -93,8 +92,7 @@ class Daemon:
                 self.sessions.stop()
                 await self._tasks.end()
                 await opened.endpoint.close()
-                with suppress(RegionError):  # a cancelled transfer may still use the memory; the process exit frees it
-                    self.sessions.close()
+                self.sessions.close()
 
     def _say_listening(self, opened: RecvListener) -> None:
         (host, port), code = opened.endpoint.address, opened.endpoint.identity.fingerprint

@@ -8,7 +8,7 @@ the order open, write, finish, each time for all files that wait; what it answer
 is a file, and the others go on; a message that no sender sends ends the session.
 
 Every wait is bounded: an offer must arrive within OFFER_WITHIN_S, data at least every STALL_S, and a control message
-must complete within `send_slots.WITHIN_S`. Every wait also ends when the peer ends. What goes through a pipe may take
+must complete within `control.WITHIN_S`. Every wait also ends when the peer ends. What goes through a pipe may take
 as long as who writes into it, or reads from it.
 """
 
@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from netns.base.addresses import host_port_text
 from netns.base.standard_streams import is_output_error
 from srd.errors import PeerError
+from srd.file_transfer.control import send_control
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.incoming import Announcement, Arrival, Hole, Incoming, finish_all
 from srd.file_transfer.protocol import (
@@ -597,7 +598,7 @@ class FileReceiver:
             self._is_busy = False
 
     async def _send_control(self, kind: str, **fields: object) -> Status:
-        return await self._sessions.slots.send(self._peer, encode(kind, **fields))
+        return await send_control(self._peer, encode(kind, **fields))
 
     @property
     def _name(self) -> str:

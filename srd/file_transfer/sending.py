@@ -31,6 +31,7 @@ from devmem.errors import RegionError
 from devmem.region import Region
 from netns.base.token_bucket import TokenBucket
 from srd.errors import PeerError, UsageError
+from srd.file_transfer.control import send_control
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.outgoing import OutgoingFile
 from srd.file_transfer.pipe_source import PipeSource
@@ -49,17 +50,14 @@ from srd.file_transfer.protocol import (
     ranges_untrusted,
     refusal,
 )
-from srd.file_transfer.read_ahead import SLOTS, Chunk, ChunkSource, ReadAhead
+from srd.file_transfer.read_ahead import Chunk, ChunkSource, ReadAhead
 from srd.file_transfer.runs import ChunkRun, Range, RunKind, runs
-from srd.file_transfer.send_slots import SendSlots
 from srd.file_transfer.source_file import SourceFile
 from srd.file_transfer.worker import start_worker
 from srd.notify import Notify
 from srd.peer import Peer
 from srd.proto.wire.status import Status
 
-_CONTROL_SLOTS = 2 + SLOTS
-"""Control messages in flight: an OFFER, an END, and the digests of the chunks in flight."""
 _ENDS_AT_ONCE = 16
 """Files whose END waits for company while there are others to read."""
 _ABORT_WITHIN_S = 1.0
@@ -160,7 +158,6 @@ class FileSender:
         self._changed = Notify()  # of anything below
         self._worker = start_worker("srd-read")
         self._ahead = ReadAhead(self._worker, is_scratch=mapped, changed=self._changed)
-        self._controls = SendSlots(count=_CONTROL_SLOTS, within_s=None)
         self._next_file = self._next_chunk = 0
         self._waiting: deque[OutgoingFile] = deque()  # not offered yet
         self._is_offering = False
@@ -518,9 +515,8 @@ class FileSender:
     def _post_hashes(self, offered: _Offered, chunks: Sequence[Chunk]) -> None:
         """Send the digests of chunks, right before these: nothing waits for their acknowledgement."""
         digests = [chunk.digest.hex() for chunk in chunks]
-        sending = asyncio.ensure_future(
-            self._controls.send(self._peer, encode("hashes", first=offered.first + chunks[0].index, digests=digests))
-        )
+        body = encode("hashes", first=offered.first + chunks[0].index, digests=digests)
+        sending = asyncio.ensure_future(send_control(self._peer, body, within_s=None))
         self._in_flight.add(sending)
         sending.add_done_callback(self._on_posted)
 
@@ -568,7 +564,7 @@ class FileSender:
             raise
 
     async def _send_control(self, kind: str, **fields: object) -> None:
-        status = await self._controls.send(self._peer, encode(kind, **fields))
+        status = await send_control(self._peer, encode(kind, **fields), within_s=None)
         if status is not Status.OK:
             if self._peer.ended:
                 raise self._peer.error()
@@ -591,7 +587,6 @@ class FileSender:
     def close(self) -> None:
         """Stop the worker and release the memory; the peer must have ended, so that nothing is in flight."""
         self._worker.shutdown(wait=True)
-        self._controls.close()
         self._ahead.close()
         for region in self._mapped:
             region.close()

@@ -1,4 +1,4 @@
-"""What the sessions of a receiver share: the place, the transfers that are running, memory for control messages."""
+"""What the sessions of a receiver share: the place, and the transfers that are running."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from srd.file_transfer.directory import Directory
 from srd.file_transfer.errors import TransferError
 from srd.file_transfer.leftovers import Leftover
 from srd.file_transfer.protocol import Offer, Offers
-from srd.file_transfer.send_slots import SendSlots
 from srd.file_transfer.standard_output import StandardOutput
 from srd.file_transfer.store import FileStore
 
@@ -49,7 +48,6 @@ class TransferSessions:
     def __init__(self, place: Directory | StandardOutput, *, max_transfers: int = MAX_TRANSFERS) -> None:
         self.place = place
         self.is_stopped = False
-        self.slots = SendSlots()
         self._max_transfers = max_transfers
         self._sessions: set[TransferSession] = set()
         self._owners: dict[str, TransferSession] = {}  # by transfer
@@ -147,11 +145,10 @@ class TransferSessions:
         self.place.stop()
 
     def close(self) -> None:
-        """Release the memory, and remove what is kept; every peer must have ended."""
+        """Remove what is kept; every peer must have ended."""
         for _, store, _ in self._kept.values():
             store.abort()
         self._kept.clear()
-        self.slots.close()
 
 
 def _is_same(known: Offer, offer: Offer) -> bool:

@@ -257,6 +257,34 @@ async def test_listen__hostile_datagrams_are_dropped_and_counted(datagrams: list
     assert counters.encapsulated_rx_pkts + counters.dropped.total() == len(datagrams) + 1
 
 
+async def test_listen__bytes_behind_a_packet_are_cut() -> None:
+    kernel = Kernel()
+    with kernel.listening() as made, udp_socket() as sock:
+        for data in (packet(), packet(version=6)):
+            sock.sendto(data + b"behind it", ("127.0.0.1", port_of(made)))
+            assert await kernel.read() == data
+
+
+@pytest.mark.parametrize("version", [4, 6])
+async def test_send__a_packet_that_is_too_long_for_the_path(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    """It is answered with the path's MTU, unless that is less than an answer may name."""
+    head = ipv4(src=V4[0], dst=V4[1], flags="DF") if version == 4 else ipv6(src=V6[0], dst=V6[1])
+    data = bytes(head / udp() / Raw(bytes(65_535 - len(head / udp()))))
+    kernel = Kernel()
+    with udp_socket() as sock, kernel.connected(sock.getsockname()) as made:
+        assert send(made, data) == 0
+        [answered] = kernel.written
+        found = parse_untrusted(answered)
+        mtu_at = found.header_bytes + (6 if version == 4 else 4)
+        mtu = int.from_bytes(answered[mtu_at : found.header_bytes + 8], "big")
+        assert (found.source, mtu) == (ipaddress.ip_address((V4 if version == 4 else V6)[1]).packed, 65_535 - 28)
+        for path_mtu in (0, encapsulation.MIN_MTU[version] + 27):  # the route is gone; a link's is very small
+            monkeypatch.setattr(encapsulation, "_mtu_of", lambda *_, path_mtu=path_mtu, **__: path_mtu)
+            assert send(made, data) == 0
+    assert len(kernel.written) == 1
+    assert kernel.counters.dropped == {"too_long": 3}
+
+
 async def test_send__an_unreachable_peer_is_counted() -> None:
     kernel = Kernel()
     with udp_socket() as sock, kernel.connected(sock.getsockname()) as made:

@@ -93,6 +93,7 @@ class Star:
     """A listener without an interface, and what is between it and its clients."""
 
     gateway: Gateway
+    owner: Listener
     relay: GatedRelay
     port: int
 
@@ -117,7 +118,7 @@ async def star(*, peers: Mapping[bytes, Sequence[Network]] | None = None) -> Asy
             rng = random.Random(1)
             made = GatedRelay(endpoint.address[1], rng=rng, loss=0.0, delayed=0.0)
             try:
-                yield Star(gateway, made, endpoint.address[1])
+                yield Star(gateway, owner, made, endpoint.address[1])
             finally:
                 made.close()
                 running.cancel()
@@ -194,6 +195,34 @@ async def test_two_that_want_the_same_address_at_once__the_second_is_refused(mon
         first.peer.fail("of this test")
         await until(lambda: second.got and third.got)
         assert {str(second.got[0]), str(third.got[0])} == {str(WELCOME), USED}
+
+
+async def test_newcomers__are_closed_if_too_many_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "MAX_NEWCOMERS", 1)
+    async with star() as made, made.client() as first:
+        await until(lambda: len(made.gateway.members) == 1)
+        async with made.client() as second:
+            await second.gets("ended")
+        await first.ask()
+        await first.gets(WELCOME)
+        async with made.client() as third:
+            await third.ask()
+            await third.gets(USED, "ended")
+
+
+@pytest.mark.parametrize("joins", [True, False])
+async def test_a_newcomer__is_not_dismissed_once_it_has_joined_or_left(*, joins: bool) -> None:
+    async with star() as made, made.client() as client:
+        await until(lambda: len(made.gateway.members) == 1)
+        [timer] = made.owner._newcomers.values()
+        if joins:
+            await client.ask()
+            await client.gets(WELCOME)
+        else:
+            await client.peer.close()
+            await until(lambda: not made.gateway.members)
+        assert timer.cancelled()
+        assert not made.owner._newcomers
 
 
 async def test_refusals__are_counted_and_few_are_logged(caplog: pytest.LogCaptureFixture) -> None:
