@@ -6,14 +6,14 @@
     look             `sending`, `receiving`, `over`
 
 The states are those of RFC 9000, section 3, without those that exist for retransmission, which is below messages here.
-A direction ends in order when its end is known (ENDING) and all before it has arrived, or at once when either end
-wants no more of it. One that has ended never changes again; a stream is over when both have.
+A direction that has ended never changes again; a stream is over when both have.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from enum import Enum, auto
+from typing import Final
 
 from srd.streams.halves import Bytes, OutgoingFrame, ReceiveHalf, SendHalf
 from srd.streams.wire import Frame, FrameKind
@@ -26,6 +26,35 @@ class DirectionState(Enum):
     ENDING = auto()
     """Its end is known, and not everything before it has arrived."""
     ENDED = auto()
+
+
+class DirectionEvent(Enum):
+    """What may happen to a direction."""
+
+    END = auto()
+    """Sending: no more is written. Receiving: the end is known."""
+    COMPLETE = auto()
+    """Sending: all is acknowledged. Receiving: all was taken."""
+    STOP = auto()
+    """The reader of the direction reads no more."""
+    RESET = auto()
+    """Either end has given the stream up."""
+
+
+TRANSITIONS: Final = {
+    (DirectionState.OPEN, DirectionEvent.END): DirectionState.ENDING,
+    (DirectionState.OPEN, DirectionEvent.STOP): DirectionState.ENDED,
+    (DirectionState.OPEN, DirectionEvent.RESET): DirectionState.ENDED,
+    (DirectionState.ENDING, DirectionEvent.END): DirectionState.ENDING,
+    (DirectionState.ENDING, DirectionEvent.COMPLETE): DirectionState.ENDED,
+    (DirectionState.ENDING, DirectionEvent.STOP): DirectionState.ENDED,
+    (DirectionState.ENDING, DirectionEvent.RESET): DirectionState.ENDED,
+    (DirectionState.ENDED, DirectionEvent.END): DirectionState.ENDED,
+    (DirectionState.ENDED, DirectionEvent.COMPLETE): DirectionState.ENDED,
+    (DirectionState.ENDED, DirectionEvent.STOP): DirectionState.ENDED,
+    (DirectionState.ENDED, DirectionEvent.RESET): DirectionState.ENDED,
+}
+"""The same for both directions. Missing: an open direction cannot be complete."""
 
 
 class Stream:
@@ -41,9 +70,13 @@ class Stream:
         self.was_reset = False
         self._due: deque[OutgoingFrame] = deque()  # control messages
 
-    def _end_sending(self) -> None:
-        self.sending = DirectionState.ENDED
-        self.send.discard()
+    def _on_sending(self, event: DirectionEvent) -> None:
+        self.sending = TRANSITIONS[self.sending, event]
+        if self.sending is DirectionState.ENDED:
+            self.send.discard()
+
+    def _on_receiving(self, event: DirectionEvent) -> None:
+        self.receiving = TRANSITIONS[self.receiving, event]
 
     @property
     def over(self) -> bool:
@@ -61,13 +94,13 @@ class Stream:
         """Send no more; go on reading."""
         if self.sending is DirectionState.OPEN:
             self.send.finish()
-            self.sending = DirectionState.ENDING
+            self._on_sending(DirectionEvent.END)
 
     def close(self) -> None:
         """Read no more, and end once everything written has arrived."""
         self.write_eof()
         if self.receiving is not DirectionState.ENDED:
-            self.receiving = DirectionState.ENDED
+            self._on_receiving(DirectionEvent.STOP)
             self._due.append(OutgoingFrame(FrameKind.STOP, 0))
 
     def abort(self) -> None:
@@ -80,13 +113,13 @@ class Stream:
         """End both directions here."""
         self.was_reset = self.was_reset or not self.over
         self._due.clear()
-        self._end_sending()
-        self.receiving = DirectionState.ENDED
+        self._on_sending(DirectionEvent.RESET)
+        self._on_receiving(DirectionEvent.RESET)
 
     def take(self) -> bytes | None:
         data = self.receive.take() if self.receiving is not DirectionState.ENDED else None
         if self.receive.at_end and self.receiving is DirectionState.ENDING:
-            self.receiving = DirectionState.ENDED
+            self._on_receiving(DirectionEvent.COMPLETE)
         return data
 
     # -- in -----------------------------------------------------------------------------------------------------------
@@ -103,9 +136,9 @@ class Stream:
             case FrameKind.EOF:
                 if self.receiving is not DirectionState.ENDED:
                     self.receive.on_end_untrusted(frame.offset)
-                    self.receiving = DirectionState.ENDING
+                self._on_receiving(DirectionEvent.END)
             case FrameKind.STOP:
-                self._end_sending()
+                self._on_sending(DirectionEvent.STOP)
             case FrameKind.RESET:
                 self.reset()
 
@@ -113,7 +146,7 @@ class Stream:
         """Take note that a message that was polled has arrived."""
         self.send.on_acknowledged(message)
         if self.sending is DirectionState.ENDING and self.send.all_acknowledged:
-            self._end_sending()
+            self._on_sending(DirectionEvent.COMPLETE)
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
