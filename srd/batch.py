@@ -97,6 +97,7 @@ class MessageBatch:
 
     @property
     def count(self) -> int:
+        """Number of messages."""
         return self._event.count
 
     @property

@@ -24,6 +24,7 @@ class PeerError(SrdError):
     """The remote end failed. `status` is the reason."""
 
     def __init__(self, message: str, *, status: Status) -> None:
+        """Keep the EFA status beside the message."""
         super().__init__(message)
         self.status = status
 
@@ -32,5 +33,6 @@ class RequestError(SrdError):
     """A message was not delivered. `status` is how its request ended."""
 
     def __init__(self, message: str, *, status: Status) -> None:
+        """Keep the EFA status beside the message."""
         super().__init__(message)
         self.status = status

@@ -59,11 +59,13 @@ class PeerInbox:
         self.changed.notify()
 
     def begin(self, number: int, request: Request) -> None:
+        """Note an open request."""
         if self._requests is None:
             self._requests = {}
         self._requests[number] = request
 
     def request(self, number: int) -> Request | None:
+        """Return the open request of this number."""
         return None if self._requests is None else self._requests.get(number)
 
     def complete(self, request: int, *, status: Status) -> bool:

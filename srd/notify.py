@@ -14,6 +14,7 @@ class Notify:
         self._waiters: tuple[asyncio.Future[None], ...] = ()  # takes no memory while it is empty
 
     async def wait(self) -> None:
+        """Wait for the next `notify`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters += (future,)
         try:
@@ -23,6 +24,7 @@ class Notify:
                 self._waiters = tuple([each for each in self._waiters if each is not future])
 
     def notify(self) -> None:
+        """Wake all waiting tasks."""
         if not self._waiters:
             return
         waiters, self._waiters = self._waiters, ()

@@ -35,12 +35,15 @@ class Opening(Coroutine[Any, Any, Opened], Generic[Opened]):
         return self._coroutine.__await__()
 
     def send(self, value: Any) -> Any:
+        """Resume it; see `collections.abc.Coroutine`."""
         return self._coroutine.send(value)
 
     def throw(self, *error: Any) -> Any:
+        """Raise an exception in it; see `collections.abc.Coroutine`."""
         return self._coroutine.throw(*error)
 
     def close(self) -> None:
+        """Give it up before it was awaited; see `collections.abc.Coroutine`."""
         self._coroutine.close()
 
     async def __aenter__(self) -> Opened:

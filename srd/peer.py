@@ -112,6 +112,7 @@ class Peer:
         """Whether its key was trusted because nothing was known of the host, and was added to the known hosts."""
 
     def opened(self, core: PeerCore) -> None:
+        """Note that it is open."""
         self._core = core  # its counters can still be read after the peer has ended
 
     # -- messages -----------------------------------------------------------------------------------------------------

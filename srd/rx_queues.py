@@ -252,6 +252,7 @@ class RxQueueTable:
         return queue.region[start : start + length]
 
     def drop(self, extents: Sequence[Extent]) -> None:
+        """Release the memory of extents."""
         for extent in extents:
             if queue := self._queues.get(extent.region_offset >> REGION_SHIFT):
                 queue.drop(extent)

@@ -27,9 +27,11 @@ class SrdProgram(netns.base.program.Program):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
         return sorted({*super().list_commands(ctx), *(found.name for found in entry_points(group=GROUP))})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, or None if there is none of that name."""
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own

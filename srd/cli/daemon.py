@@ -199,15 +199,18 @@ class SessionWatch(Watcher):
         self._is_counted = False
 
     def on_begin(self, offers: Offers) -> None:
+        """Show the progress."""
         self._count()
         count = len(offers.offers) + offers.files_left
         name = offers.offers[0].name if count == 1 and offers.offers else f"{count} files"
         self._progress.start(name, total_bytes=offers.total_bytes, on_progress=self._emit_progress)
 
     def on_resume(self, offer: Offer, resumed_bytes: int) -> None:  # noqa: ARG002 - the files' sum is shown
+        """Count what was there."""
         self._progress.add(resumed_bytes)
 
     def on_received(self, received: ReceivedFile) -> None:
+        """Say it."""
         if self._daemon.as_json:
             emit(
                 "received",
@@ -226,6 +229,7 @@ class SessionWatch(Watcher):
             self._daemon.say(f"{received.name}: {received.size} bytes, {digest} verified")
 
     def on_identical(self, offer: Offer, digest: str) -> None:
+        """Say it."""
         self._progress.add(offer.size)
         if self._daemon.as_json:
             emit("identical", name=offer.name, bytes=offer.size, hash=offer.file_hash, digest=digest)
@@ -262,10 +266,12 @@ class SessionWatch(Watcher):
         self._daemon.outcomes.put_nowait(SessionEnd.LOST if kept or not (files or has_parted) else SessionEnd.FAILED)
 
     def on_done(self) -> None:
+        """Its sender has nothing more."""
         self.end()
         self._daemon.outcomes.put_nowait(SessionEnd.DONE)
 
     def warn(self, line: str) -> None:
+        """Say it."""
         self._daemon.warn(line)
 
     def _count(self) -> None:

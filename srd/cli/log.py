@@ -41,6 +41,7 @@ class NameFormatter(logging.Formatter):
         self._for_journal = for_journal
 
     def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
         priority = f"<{_PRIORITIES.get(record.levelno, 6)}>" if self._for_journal else ""
         return f"{priority}{self._name}: {line_of(record)}"
 

@@ -56,6 +56,7 @@ class TransferProgress:
         self._bar.start()
 
     def add(self, size_bytes: int) -> None:
+        """Advance by `size_bytes`."""
         self._bar.advance(self._task, size_bytes)
 
     def show(self, done_bytes: int) -> None:

@@ -48,6 +48,7 @@ class AddressType(click.ParamType[OwnAddress]):
     name = "ADDRESS/PREFIX"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> OwnAddress:
+        """Return address and network; fail with one line that describes the error."""
         if "/" not in str(value):
             self.fail(
                 f"{value!r}: has no prefix length, which says what is behind the tunnel, as in 10.88.0.1/24", param, ctx
@@ -64,6 +65,7 @@ class NetworkType(click.ParamType[Network]):
     name = "NETWORK"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Network:
+        """Return the network; fail with one line that describes the error."""
         try:
             return ipaddress.ip_network(value)
         except ValueError as error:

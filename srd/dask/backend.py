@@ -35,6 +35,7 @@ class SrdConnector(Connector):  # type: ignore[misc] # distributed has no types 
     """Opens comms."""
 
     async def connect(self, address: str, deserialize: bool = True, **arguments: Any) -> Comm:  # noqa: FBT001, FBT002
+        """Open a comm. Raises OSError."""
         check_security(arguments)
         host, port = parse_host_port(address)
         try:
@@ -66,6 +67,7 @@ class SrdListener(BaseTCPListener):  # type: ignore[misc] # distributed has no t
             raise ValueError("the listener has not been started")
 
     async def start(self) -> None:
+        """Bind, and accept. Raises OSError."""
         try:
             endpoint = await Endpoint.listen(self.ip or "0.0.0.0", self.port, config=endpoints.config())  # noqa: S104
         except SrdError as error:

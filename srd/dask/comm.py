@@ -36,11 +36,11 @@ class SrdComm(Comm):  # type: ignore[misc] # distributed has no types here
         self._finalizer.atexit = False
 
     @property
-    def local_address(self) -> str:
+    def local_address(self) -> str:  # noqa: D102
         return self._local_addr
 
     @property
-    def peer_address(self) -> str:
+    def peer_address(self) -> str:  # noqa: D102
         return self._peer_addr
 
     async def read(self, deserializers: Any = None) -> Any:
@@ -93,10 +93,12 @@ class SrdComm(Comm):  # type: ignore[misc] # distributed has no types here
             self._frames.drop()
 
     def abort(self) -> None:
+        """End at once."""
         if not self._closed:
             self._closed = True
             self._finalizer.detach()
             self._frames.abort()
 
     def closed(self) -> bool:
+        """Whether it is closed, by either end."""
         return self._closed or self._frames.is_over

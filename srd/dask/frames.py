@@ -140,6 +140,7 @@ class PeerFrames:
     # -- what the peer tells ------------------------------------------------------------------------------------------
 
     def on_message(self, message: Message | MessageBatch) -> None:
+        """Take a message, or several that arrived together."""
         left = True
         while left:
             single, left = (message, False) if isinstance(message, Message) else message.take()
@@ -151,9 +152,11 @@ class PeerFrames:
         self._wake()
 
     def on_completion(self, request: int, *, status: Status) -> None:  # noqa: ARG002 - its end says what failed
+        """Let the memory of a message go."""
         self._posted.pop(request, None)
 
     def on_ended(self) -> None:
+        """Wake the reader."""
         self._posted.clear()
         self._wake()
         self._leave()
@@ -175,5 +178,6 @@ class PeerFrames:
         self._leave()
 
     def abort(self) -> None:
+        """End at once."""
         self.drop()
         self.peer.abort()

@@ -194,6 +194,7 @@ class Ring:
 
     @property
     def packets_retransmitted(self) -> int:
+        """Data packets that were retransmissions."""
         return self._to_right.stats().retrans_pkts
 
     async def all_reduce(self) -> None:

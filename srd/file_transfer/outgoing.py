@@ -35,10 +35,12 @@ class OutgoingFile:
 
     @property
     def is_directory(self) -> bool:
+        """Whether it is a directory."""
         return not self.transfer
 
     @property
     def is_pipe(self) -> bool:
+        """Whether it is a pipe."""
         return self.pipe_fd is not None
 
     def open(self, *, file_hash: str) -> None:
@@ -53,6 +55,7 @@ class OutgoingFile:
                 self.mtime_ns = self.source.mtime_ns  # of what is sent: it was listed earlier
 
     def close(self) -> None:
+        """Close the file."""
         if self.source is not None:
             self.source.close()
             self.source = None

@@ -113,6 +113,7 @@ class PartialFile(FileStore):
             raise self._not_final(error) from error
 
     def sync_directory(self) -> None:
+        """Sync the directory that the file lies in, where the file system can."""
         try:
             os.fsync(self._directory)
         except OSError as error:
@@ -120,9 +121,11 @@ class PartialFile(FileStore):
                 raise self._not_final(error) from error
 
     def file_system(self) -> tuple[int, int]:
+        """Return the device of the file system that the file lies on, and an open descriptor there."""
         return os.fstat(self._fd).st_dev, self._fd
 
     def directory(self) -> tuple[int, int]:
+        """Return device and inode of the directory that the file lies in."""
         status = os.fstat(self._directory)
         return status.st_dev, status.st_ino
 
@@ -142,6 +145,7 @@ class PartialFile(FileStore):
         self._fd = self._journal = self._directory = -1
 
     def abort(self) -> None:
+        """Remove the partial file and its journal. A failure to do so is not raised: see `unremoved`."""
         if self._fd < 0:
             self._close()
             return

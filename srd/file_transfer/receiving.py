@@ -95,6 +95,7 @@ class FileReceiver:
         self._stall = StallMeter(lambda: self._peer.landed_bytes)
 
     def supersede(self) -> None:
+        """End this session because its sender has opened another."""
         self._is_superseded = True
         if self._running is not None:
             self._running.cancel()
@@ -581,6 +582,7 @@ class FileReceiver:
     # -- both -----------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
+        """Try again to open files, as there may be room."""
         self._is_blocked = False
         self._work.notify()
 

@@ -571,6 +571,7 @@ class FileSender:
             raise TransferInterruptedError(f"the receiver is alive, but {kind.upper()} ended with {status.name}")
 
     async def _abort(self, reason: str, *, again: bool) -> None:
+        """Send ABORT to the receiver."""
         for future in self._in_flight.copy():
             future.cancel()  # before ABORT, which must not wait for their credit
         with suppress(TimeoutError, PeerError, TransferError):

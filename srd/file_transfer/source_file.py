@@ -104,6 +104,7 @@ class SourceFile:
         return -(-self.size // CHUNK_BYTES)
 
     def length(self, index: int) -> int:
+        """Return the length of a chunk."""
         return min(CHUNK_BYTES, self.size - index * CHUNK_BYTES)
 
     def check_unchanged(self) -> None:
@@ -121,6 +122,7 @@ class SourceFile:
         return TransferError(f"{self.path}: became shorter while it was read; send it again")
 
     def changed(self) -> TransferError:
+        """Return the error for a file that was changed."""
         return TransferError(f"{self.path}: was changed while it was sent; send it again")
 
     def hash_again(self) -> None:
@@ -189,9 +191,11 @@ class SourceFile:
             done += count
 
     def unreadable(self, error: OSError) -> TransferError:
+        """Return the error that names the file."""
         return TransferError(f"{self.path}: cannot be read: {error.strerror}")
 
     def close(self) -> None:
+        """Close the file."""
         os.close(self.fd)
 
 

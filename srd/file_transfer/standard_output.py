@@ -54,12 +54,15 @@ class StandardOutput:
         return ""
 
     def path(self, offer: Offer) -> Path | None:  # noqa: ARG002
+        """Return None."""
         return None
 
     def leftovers(self) -> list[Leftover]:
+        """Return nothing."""
         return []
 
     def expire(self, transfer: str) -> Leftover | None:  # noqa: ARG002
+        """Return None."""
         return None
 
     def stop(self) -> None:

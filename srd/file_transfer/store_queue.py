@@ -47,6 +47,7 @@ class StoreQueue:
 
     @property
     def is_idle(self) -> bool:
+        """Whether nothing is being stored."""
         return not self._running
 
     def check(self) -> None:

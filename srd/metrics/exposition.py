@@ -30,6 +30,7 @@ class SnapshotCollector(Collector):
         self._snapshot = snapshot
 
     def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
         stats, peers = self._snapshot.stats, self._snapshot.peers
         build = InfoMetricFamily(f"{PREFIX}build", "The software that runs here.")
         build.add_metric([], {"build": BUILD, "title": self._snapshot.title})
@@ -74,6 +75,7 @@ class _Labelled(Collector):
         self._label = label
 
     def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
         for same in zip(*self._families.values(), strict=True):
             metric = _empty(same[0], self._label)
             for value, family in zip(self._families, same, strict=True):

@@ -46,10 +46,12 @@ class SnapshotSource:
         self._made: dict[tuple[str, bool], tuple[str, bytes]] = {}  # of this snapshot, by what was asked for
 
     async def metrics(self, accept: str) -> tuple[str, bytes]:
+        """Return the metrics."""
         wanted = wants_openmetrics(accept)
         return await self._answer((METRICS, wanted), partial(self._render, as_openmetrics=wanted))
 
     async def peers(self, accept: str) -> tuple[str, bytes]:  # noqa: ARG002 - there is one format
+        """Return the state of each peer."""
         return await self._answer((PEERS, False), _json)
 
     async def _answer(
@@ -65,6 +67,7 @@ class SnapshotSource:
             return made
 
     def close(self) -> None:
+        """End the thread."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

@@ -149,6 +149,7 @@ class PeerSummary:
     """Packets sent and not acknowledged."""
 
     def apply(self, event: TraceEvent, *, at_s: float) -> None:
+        """Apply the next event."""
         self.ended_s = max(self.ended_s, at_s)
         match event:
             case BurstSent():

@@ -42,6 +42,7 @@ class Running:
         self._left = len(flows)
 
     def is_done(self) -> bool:
+        """Whether every flow is complete."""
         return not self._left
 
     def start(self) -> None:

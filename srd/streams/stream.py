@@ -117,6 +117,7 @@ class Stream:
         self._on_receiving(DirectionEvent.RESET)
 
     def take(self) -> bytes | None:
+        """Return the next bytes in order; None: there are none, yet or ever."""
         data = self.receive.take() if self.receiving is not DirectionState.ENDED else None
         if self.receive.at_end and self.receiving is DirectionState.ENDING:
             self._on_receiving(DirectionEvent.COMPLETE)

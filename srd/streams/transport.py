@@ -57,6 +57,7 @@ class StreamTransport(asyncio.Transport):
     # -- what asyncio calls: reading ----------------------------------------------------------------------------------
 
     def is_reading(self) -> bool:
+        """Whether bytes that arrive are given to the protocol."""
         return not self._reading_paused and not self._closing
 
     def pause_reading(self) -> None:
@@ -64,14 +65,17 @@ class StreamTransport(asyncio.Transport):
         self._reading_paused = True
 
     def resume_reading(self) -> None:
+        """Give the protocol bytes again."""
         if self._reading_paused:
             self._reading_paused = False
             self._loop.call_soon(self._deliver)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
+        """Return the protocol."""
         return self._protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Set the protocol."""
         if not isinstance(protocol, asyncio.Protocol):
             raise UsageError(f"protocol: {protocol!r} is no asyncio.Protocol")
         self._protocol = protocol
@@ -91,6 +95,7 @@ class StreamTransport(asyncio.Transport):
             self._protocol.pause_writing()
 
     def can_write_eof(self) -> bool:
+        """Half close exists."""
         return True
 
     def write_eof(self) -> None:
@@ -104,6 +109,7 @@ class StreamTransport(asyncio.Transport):
         return self._stream.send.buffered_bytes
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
+        """Return the low and the high water mark."""
         return self._low, self._high
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -117,6 +123,7 @@ class StreamTransport(asyncio.Transport):
         self._high, self._low = high, low
 
     def is_closing(self) -> bool:
+        """Whether it is closed, or being closed."""
         return self._closing
 
     def close(self) -> None:
@@ -127,6 +134,7 @@ class StreamTransport(asyncio.Transport):
             self._flush_soon()
 
     def abort(self) -> None:
+        """Give the stream up at once, at both ends."""
         self._closing = True
         self._stream.abort()
         self.flush()
@@ -161,6 +169,7 @@ class StreamTransport(asyncio.Transport):
             self.abort()
 
     def on_frame_untrusted(self, frame: Frame, payload: bytes) -> None:
+        """Process a message of the other end. Raises PacketError for what no conforming one sends."""
         self._stream.on_frame_untrusted(frame, payload)
         self._on_arrived()
 

@@ -107,25 +107,25 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
 
     # -- what it is ---------------------------------------------------------------------------------------------------
 
-    def getBackendName(self) -> str:  # noqa: N802
+    def getBackendName(self) -> str:  # noqa: D102, N802
         return NAME
 
-    def getRank(self) -> int:  # noqa: N802
+    def getRank(self) -> int:  # noqa: D102, N802
         return self._mesh.rank
 
-    def getSize(self) -> int:  # noqa: N802
+    def getSize(self) -> int:  # noqa: D102, N802
         return self._mesh.size
 
-    def getGroupName(self) -> str:  # noqa: N802
+    def getGroupName(self) -> str:  # noqa: D102, N802
         return self._name
 
-    def setGroupName(self, name: str) -> None:  # noqa: N802
+    def setGroupName(self, name: str) -> None:  # noqa: D102, N802
         self._name = name
 
-    def getGroupDesc(self) -> str:  # noqa: N802
+    def getGroupDesc(self) -> str:  # noqa: D102, N802
         return self._desc
 
-    def setGroupDesc(self, desc: str) -> None:  # noqa: N802
+    def setGroupDesc(self, desc: str) -> None:  # noqa: D102, N802
         self._desc = desc
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -186,7 +186,7 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
 
     # -- collectives --------------------------------------------------------------------------------------------------
 
-    def broadcast(self, tensors: Sequence[Any], opts: Any) -> Work:
+    def broadcast(self, tensors: Sequence[Any], opts: Any) -> Work:  # noqa: D102
         device = common_device(tensors)
         data, stage = Tensors(tensors, device=device), _stage(device)
         is_root = self._mesh.rank == opts.rootRank
@@ -201,10 +201,10 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
 
         return self._run("broadcast", body, tensors, options=opts, into=data)
 
-    def allreduce(self, tensors: Sequence[Any], opts: Any = None) -> Work:
+    def allreduce(self, tensors: Sequence[Any], opts: Any = None) -> Work:  # noqa: D102
         return self._all_reduce("all_reduce", tensors, opts)
 
-    def allreduce_coalesced(self, tensors: Sequence[Any], opts: Any = None) -> Work:
+    def allreduce_coalesced(self, tensors: Sequence[Any], opts: Any = None) -> Work:  # noqa: D102
         return self._all_reduce("all_reduce_coalesced", tensors, opts)
 
     def _all_reduce(self, name: str, tensors: Sequence[Any], opts: Any) -> Work:
@@ -225,7 +225,7 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
 
         return self._run(name, body, tensors, options=opts, into=data)
 
-    def reduce(self, tensors: Sequence[Any], opts: Any) -> Work:
+    def reduce(self, tensors: Sequence[Any], opts: Any) -> Work:  # noqa: D102
         data = Tensors([_real(tensor) for tensor in tensors])
         reduction = Reduction(_op(opts), data.dense[0].dtype)
 
@@ -234,10 +234,10 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
 
         return self._run("reduce", body, tensors, options=opts, into=data)
 
-    def allgather(self, outputs: Sequence[Sequence[Any]], inputs: Sequence[Any], opts: Any = None) -> Work:
+    def allgather(self, outputs: Sequence[Sequence[Any]], inputs: Sequence[Any], opts: Any = None) -> Work:  # noqa: D102
         return self._gather_pairs("all_gather", outputs, inputs, opts)
 
-    def allgather_coalesced(self, outputs: Sequence[Sequence[Any]], inputs: Sequence[Any], opts: Any = None) -> Work:
+    def allgather_coalesced(self, outputs: Sequence[Sequence[Any]], inputs: Sequence[Any], opts: Any = None) -> Work:  # noqa: D102
         by_input = [[row[index] for row in outputs] for index in range(len(inputs))]  # torch's lists are by rank here
         return self._gather_pairs("all_gather_coalesced", by_input, inputs, opts)
 
@@ -256,10 +256,10 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
 
         return self._run(name, body, [tensor for row in outputs for tensor in row], options=opts, into=results)
 
-    def all_gather_single(self, output: Any, given: Any, opts: Any = None) -> Work:
+    def all_gather_single(self, output: Any, given: Any, opts: Any = None) -> Work:  # noqa: D102
         return self.all_gather_single_coalesced([output], [given], opts)
 
-    def all_gather_single_coalesced(self, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None) -> Work:
+    def all_gather_single_coalesced(self, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None) -> Work:  # noqa: D102
         device = common_device([*inputs, *outputs])
         own, results, stage = Tensors(inputs, device=device), Tensors(outputs, device=device), _stage(device)
         self._check_multiples(outputs, inputs)
@@ -285,7 +285,7 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
                     f"{part.numel()} of {part.dtype}, one for each rank"
                 )
 
-    def gather(self, outputs: Sequence[Sequence[Any]], inputs: Sequence[Any], opts: Any) -> Work:
+    def gather(self, outputs: Sequence[Sequence[Any]], inputs: Sequence[Any], opts: Any) -> Work:  # noqa: D102
         own = Tensors(inputs)
         is_root = self._mesh.rank == opts.rootRank
         results = Tensors(outputs[0] if is_root else [])
@@ -296,7 +296,7 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
 
         return self._run("gather", body, outputs[0] if is_root else inputs, options=opts, into=results)
 
-    def scatter(self, outputs: Sequence[Any], inputs: Sequence[Sequence[Any]], opts: Any) -> Work:
+    def scatter(self, outputs: Sequence[Any], inputs: Sequence[Sequence[Any]], opts: Any) -> Work:  # noqa: D102
         own = Tensors(outputs)
         is_root = self._mesh.rank == opts.rootRank
         sources = Tensors(inputs[0] if is_root else [])
@@ -307,7 +307,7 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
 
         return self._run("scatter", body, outputs, options=opts, into=own)
 
-    def reduce_scatter(self, outputs: Sequence[Any], inputs: Sequence[Sequence[Any]], opts: Any = None) -> Work:
+    def reduce_scatter(self, outputs: Sequence[Any], inputs: Sequence[Sequence[Any]], opts: Any = None) -> Work:  # noqa: D102
         results = Tensors([_real(tensor) for tensor in outputs])
         sources = [Tensors([_real(tensor) for tensor in row]) for row in inputs]
         reductions = [Reduction(_op(opts), tensor.dtype) for tensor in results.dense]
@@ -319,10 +319,10 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
 
         return self._run("reduce_scatter", body, outputs, options=opts, into=results)
 
-    def reduce_scatter_single(self, output: Any, given: Any, opts: Any = None) -> Work:
+    def reduce_scatter_single(self, output: Any, given: Any, opts: Any = None) -> Work:  # noqa: D102
         return self.reduce_scatter_single_coalesced([output], [given], opts)
 
-    def reduce_scatter_single_coalesced(self, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None) -> Work:
+    def reduce_scatter_single_coalesced(self, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None) -> Work:  # noqa: D102
         self._check_multiples(inputs, outputs)
         device = common_device([*inputs, *outputs])
         results, sources = (Tensors([_real(each) for each in side], device=device) for side in (outputs, inputs))
@@ -343,7 +343,7 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
 
         return self._run("reduce_scatter_single", body, outputs, options=opts, into=results)
 
-    def alltoall(self, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None) -> Work:
+    def alltoall(self, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None) -> Work:  # noqa: D102
         results, sources = Tensors(outputs), Tensors(inputs)
 
         async def body(op: Collective) -> None:
@@ -377,11 +377,11 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
         edges = [sum(splits[:rank]) * row_bytes for rank in range(self._mesh.size + 1)]
         return [block.part(start, end) for start, end in itertools.pairwise(edges)]
 
-    def barrier(self, opts: Any = None) -> Work:
+    def barrier(self, opts: Any = None) -> Work:  # noqa: D102
         # DDP's C++ code takes a future's value as tensors: None would crash it.
         return self._run("barrier", collectives.barrier, [torch.zeros(1)], options=opts, into=None)
 
-    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:  # noqa: ARG002, D102, FBT001, FBT002
         # An error names every rank that did not come, so there is nothing to choose.
         options = torch.distributed.BarrierOptions()
         if timeout is not None:
@@ -390,7 +390,7 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
 
     # -- from rank to rank --------------------------------------------------------------------------------------------
 
-    def send(self, tensors: Sequence[Any], rank: int, tag: int) -> Work:
+    def send(self, tensors: Sequence[Any], rank: int, tag: int) -> Work:  # noqa: D102
         data = Tensors(tensors)
         work = Work(tensors)
 
@@ -404,10 +404,10 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
         self._loop.loop.call_soon_threadsafe(start)
         return work
 
-    def recv(self, tensors: Sequence[Any], rank: int, tag: int) -> Work:
+    def recv(self, tensors: Sequence[Any], rank: int, tag: int) -> Work:  # noqa: D102
         return self._receive(tensors, rank=rank, tag=tag)
 
-    def recv_anysource(self, tensors: Sequence[Any], tag: int) -> Work:
+    def recv_anysource(self, tensors: Sequence[Any], tag: int) -> Work:  # noqa: D102
         return self._receive(tensors, rank=None, tag=tag)
 
     def _receive(self, tensors: Sequence[Any], *, rank: int | None, tag: int) -> Work:

@@ -105,6 +105,7 @@ class Receive:
         self.block, self.rank, self.tag, self.done = block, rank, tag, done
 
     def matches(self, envelope: Envelope) -> bool:
+        """Whether it takes this envelope."""
         return envelope.tag == self.tag and self.rank in {None, envelope.rank}
 
 
@@ -201,6 +202,7 @@ class Mesh:
         self.on_envelope(Envelope(None, rank=self.rank, tag=tag, length=block.length, content=content))
 
     def target(self, block: Block) -> bytes:
+        """Return where in registered memory a block lies, for the other ranks; empty: it does not."""
         if self._registrations is None:
             return b""
         return self._registrations.target(block, peers=[link.peer for link in self.links.values()])

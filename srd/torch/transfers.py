@@ -458,6 +458,7 @@ class RankLink:
     # -- what the peer tells ------------------------------------------------------------------------------------------
 
     def on_message(self, message: Message | MessageBatch) -> None:
+        """Take a message, or several that arrived together."""
         if isinstance(message, Message):
             self._take(message)
             return
@@ -555,6 +556,7 @@ class RankLink:
             self._owner.on_envelope(envelope)
 
     def on_completion(self, request: int, *, status: Status) -> None:
+        """Note that a message has arrived, or will not."""
         posted = self._posted.pop(request, None)
         if isinstance(posted, Out) and status is Status.OK:
             posted.acknowledged()

@@ -65,26 +65,33 @@ class Work(TorchWork):  # type: ignore[misc] # torch has no types here
         return True
 
     def synchronize(self) -> None:
+        """Wait."""
         self.wait()
 
     def is_completed(self) -> bool:
+        """Whether it has ended."""
         return self._ended
 
     def is_success(self) -> bool:
+        """Whether it has ended well."""
         return self._ended and self._error is None
 
     def exception(self) -> BaseException | None:
+        """Return what it failed with."""
         return self._error
 
     def result(self) -> list[Any]:
+        """Return the tensors."""
         return self._results
 
     def source_rank(self) -> int:
+        """Return the rank that a receive got its tensor from."""
         return self._source
 
     _source_rank = source_rank
 
     def get_future(self) -> Any:
+        """Return a torch Future of the tensors."""
         with self._lock:
             if self._future is None:
                 # Without its devices it refuses their tensors.

@@ -63,6 +63,7 @@ class TunnelConfig:
     when only one direction is dead, nor while no message waits for long, and `max_age_s` sees to that."""
 
     def __post_init__(self) -> None:
+        """Check the values. Raises UsageError."""
         if self.mtu is not None and not MIN_MTU <= self.mtu <= MAX_MTU:
             raise UsageError(f"mtu: {self.mtu} is not between {MIN_MTU} and {MAX_MTU}")
         if not 1 <= self.queues <= 256:

@@ -226,6 +226,7 @@ class Connector:
         self._gateway.send_again(self._routing.take_kept(now=self._gateway.now))
 
     def on_left(self, member: Member) -> None:
+        """Take note of the listener's end."""
         self._left.set()
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(member.peer.error())

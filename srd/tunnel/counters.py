@@ -34,11 +34,13 @@ class Counters:
     dropped: Annotated[Counter[str], "Packets dropped, by reason."] = field(default_factory=Counter)
 
     def add(self, other: Counters) -> None:
+        """Add another's."""
         for name in _NUMBERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.dropped.update(other.dropped)
 
     def as_json(self) -> dict[str, object]:
+        """Return all of them by name."""
         return asdict(self) | {"dropped": dict(sorted(self.dropped.items()))}
 
 

@@ -95,6 +95,7 @@ class Outer(NamedTuple):
 
     @property
     def overhead_bytes(self) -> int:
+        """Of the outer headers."""
         return 28 if self.version == 4 else 48
 
 
@@ -190,6 +191,7 @@ class Encapsulation:
             self._send_datagrams([empty_packet(source.packed)], self._outers[_LISTENER])  # else the next one will do
 
     def close(self) -> None:
+        """Close the socket."""
         self._loop.remove_reader(self._sock.fileno())
         self._sock.close()
 

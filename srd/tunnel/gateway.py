@@ -184,6 +184,7 @@ class Gateway:
     # -- from the peers (`member.MemberOwner`) ------------------------------------------------------------------------
 
     def write(self, parts: Sequence[memoryview | bytes]) -> str | None:
+        """Give a packet to the kernel; return why it refuses, None: it has taken it."""
         tun = self._tun
         try:
             reason = tun.write(parts)
@@ -196,10 +197,12 @@ class Gateway:
         return reason
 
     def on_control_untrusted(self, member: Member, message: bytes) -> None:
+        """Take a control message. Raises PacketError."""
         if self.owner is not None:
             self.owner.on_control_untrusted(member, message)
 
     def on_left(self, member: Member) -> None:
+        """Forget a member."""
         self.members.remove(member)
         self._routing.remove(member)
         self.counters.add(member.counters)
@@ -225,6 +228,7 @@ class Gateway:
 
     @property
     def now(self) -> float:
+        """The event loop's time."""
         return self._loop.time()
 
     def close(self) -> None:

@@ -191,6 +191,7 @@ class Listener:
         self._tasks.start(member.peer.close())
 
     def on_left(self, member: Member) -> None:
+        """Take note of a client's end."""
         if (timer := self._newcomers.pop(member, None)) is not None:
             timer.cancel()
         if member.has_joined:

@@ -118,9 +118,11 @@ class Landed:
         """To be released when it was written."""
 
     def hold(self) -> int:
+        """See `srd.tunnel.order.Holdable`."""
         return self.message.hold()
 
     def let_go(self) -> int:
+        """See `srd.tunnel.order.Holdable`."""
         return self.message.let_go()
 
 
@@ -190,6 +192,7 @@ class Member:
 
     @property
     def counters(self) -> Counters:
+        """What it has counted until now."""
         counters, order = self._counters, self._order
         counters.reordered, counters.gaps_given_up, counters.late = order.reordered, order.given_up, order.late
         return counters

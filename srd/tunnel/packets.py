@@ -78,6 +78,7 @@ class InnerPacketError(PacketError):
     """An inner packet that cannot be carried."""
 
     def __init__(self, message: str, *, reason: DropReason) -> None:
+        """Keep the counter's name beside the message."""
         super().__init__(message)
         self.reason = reason
 

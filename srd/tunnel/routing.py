@@ -64,9 +64,11 @@ class NetworkRouting:
         return member
 
     def refusal_untrusted(self, member: Member, inner: InnerPacket, _packet: memoryview | bytes) -> str | None:
+        """Return why a packet of a member is dropped; None: it is not."""
         return None if self.allowed.find(inner.source) is member else "forged_source"
 
     def remove(self, member: Member) -> None:
+        """Have nothing behind a member that has ended."""
         self.allowed.remove(member)
 
     def take_kept(self, *, now: float) -> list[bytes]:

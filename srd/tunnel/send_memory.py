@@ -59,6 +59,7 @@ class PacketMemory:
         )
 
     def give_back(self, place: MemoryPiece) -> None:
+        """Free a piece."""
         chunk = place.chunk
         self._used[chunk] -= 1
         if self._used[chunk] == 0:

@@ -225,6 +225,7 @@ class DctcpController(TcpController):
         self._acked = self._marked = 0
 
     def on_loss(self, *, now: float) -> None:
+        """Halve the window."""
         del now
         self.window = self._ssthresh = max(self.window / 2, MIN_PACKETS)
 

@@ -53,6 +53,7 @@ class DcqcnConfig:
     """Mellanox' `rpg_min_rate`; the paper has none."""
 
     def rate(self, line_bps: float) -> FlowRate:
+        """Return the rate of a flow."""
         return DcqcnRate(line_bps, self)
 
 
@@ -93,6 +94,7 @@ class DcqcnRate(FlowRate):
             self._increase()
 
     def handle_congestion(self, now_ns: int) -> None:
+        """Cut the rate."""
         self.advance(now_ns)
         g = self._config.g
         self.target_bps = self.bps
@@ -136,6 +138,7 @@ class FirmwareConfig:
     """The smaller one in HPCC's runs; `rpg_min_rate` itself is 1 Mbit/s."""
 
     def rate(self, line_bps: float) -> FlowRate:
+        """Return the rate of a flow."""
         return FirmwareRate(line_bps, self)
 
 

@@ -48,6 +48,7 @@ class GoBackNSender(FlowSender):
         return at_ns if at_ns <= now_ns else min(at_ns, max(changes_at, now_ns + 1))
 
     def take(self, now_ns: int) -> int:
+        """Send the next packet in order."""
         self.rate.handle_sent(self._packet_bytes, now_ns)
         self._taken_at = now_ns
         psn = self._next
@@ -89,6 +90,7 @@ class GoBackNReceiver(FlowReceiver):
         self._has_nakked = False
 
     def handle(self, psn: int, *, transmission: int, marked: bool) -> FlowReply | None:
+        """Take the packet if it is the next one."""
         if psn > self.expected:
             if self._has_nakked:
                 return None

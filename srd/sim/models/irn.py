@@ -40,6 +40,7 @@ class IrnSender(FlowSender):
         self._first_due = False  # the first missing packet is to be repeated
 
     def ready_at(self, now_ns: int) -> int:
+        """Return now if there is something to repeat, or room in the window."""
         if self._missing() >= 0 or (self._next < self.packets and self._next - self.acknowledged < self.window_packets):
             return now_ns
         return NEVER_NS
@@ -57,6 +58,7 @@ class IrnSender(FlowSender):
         return psn if psn < self._highest_arrived else -1
 
     def take(self, now_ns: int) -> int:
+        """Send what is missing, else a new packet."""
         psn = self._missing()
         if psn >= 0:
             self._repeated, self._first_due = psn + 1, False

@@ -52,6 +52,7 @@ class TcpFlowSender(FlowSender):
         self._is_probing = self._probe_due = False
 
     def ready_at(self, now_ns: int) -> int:
+        """Return when window and pacing allow the next packet."""
         if self._probe_due:
             return now_ns
         while self._again and self._again[0] < self.acknowledged:
@@ -63,6 +64,7 @@ class TcpFlowSender(FlowSender):
         return math.ceil(self._paced_at * NS_PER_S)
 
     def take(self, now_ns: int) -> int:
+        """Send what was lost, else a new packet."""
         now, rate = now_ns / NS_PER_S, self.controller.pacing_rate
         if not self._inflight:
             self._delivered_at = now
@@ -82,6 +84,7 @@ class TcpFlowSender(FlowSender):
         return psn
 
     def handle(self, reply: FlowReply, now_ns: int) -> None:
+        """Take the acknowledgement of a transmission."""
         self.acknowledged = max(self.acknowledged, reply.cumulative)
         sent, now = self._inflight.pop(reply.transmission, None), now_ns / NS_PER_S
         if sent is None:

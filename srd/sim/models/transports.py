@@ -103,6 +103,7 @@ class ModelTransport(Transport):
     def flow(
         self, simulation: Simulation, source: str, destination: str, size_bytes: int, *, at: float, done: Done
     ) -> None:
+        """Start a flow at a time."""
         self.start(simulation, source, destination, size_bytes, at_ns=round(at * NS_PER_S), done=done)
 
     def start(
@@ -159,6 +160,7 @@ class Roce(ModelTransport):
         return None
 
     def framing(self, topology: Topology) -> Framing:
+        """Return RoCEv2's."""
         return roce_framing(mtu=topology.mtu, priority=LOSSLESS)
 
     def equip(self, flow: NicFlow, *, packets: int) -> None:
@@ -172,6 +174,7 @@ class Roce(ModelTransport):
         flow.receiver = GoBackNReceiver(packets)
 
     def rate(self, rate_bps: int) -> FlowRate:
+        """Return the rate of a flow."""
         return FlowRate(rate_bps)
 
 
@@ -192,6 +195,7 @@ class Dcqcn(Roce):
         self.marked_bps = marked_bps
 
     def red(self, rate_bps: int) -> RedProfile | None:
+        """Return the marking."""
         return scaled(self.marking, rate_bps / self.marked_bps)
 
     def equip(self, flow: NicFlow, *, packets: int) -> None:
@@ -200,6 +204,7 @@ class Dcqcn(Roce):
         flow.notifications = Notifications(self.config.notification_interval_us)
 
     def rate(self, rate_bps: int) -> FlowRate:
+        """Return DCQCN's."""
         return self.config.rate(rate_bps)
 
 
@@ -255,11 +260,13 @@ class Tcp(ModelTransport):
         self.mark_bytes_per_gbps = mark_bytes_per_gbps
 
     def switches(self, topology: Topology) -> SwitchProfile:
+        """Return the switches, which mark if they are to."""
         mark = round(fastest_bps(topology) / 1e9 * self.mark_bytes_per_gbps)
         profile = ClassProfile(alpha=self.alpha, red=RedProfile(mark, mark) if mark else None)
         return SwitchProfile(classes={LOSSY: profile}, seed=topology.seed)
 
     def framing(self, topology: Topology) -> Framing:
+        """Return TCP's."""
         return tcp_framing(mtu=topology.mtu)
 
     def equip(self, flow: NicFlow, *, packets: int) -> None:

@@ -126,6 +126,7 @@ class Played:
 
     @property
     def unfinished(self) -> int:
+        """Flows that did not end."""
         return sum(time == math.inf for time in self.times_us)
 
 
