@@ -292,6 +292,7 @@ class TcpFlow:
         )  # fmt: skip
 
     def start(self) -> None:
+        """Begin the flow."""
         self._nic.start(self._flow)
 
 
