@@ -263,6 +263,15 @@ def bytes_of(region: Region) -> bytes:
         return bytes(view)
 
 
+def assert_only_open_peers(at: Stage) -> None:
+    """Nothing is left of the liars in the core's tables."""
+    core = at.server._engine.core
+    assert list(core._peers.values()) == [at.honest_there._core]
+    assert set(core._by_context.values()) == {at.honest_there._core}
+    assert set(core.protections) <= set(core._by_context)
+    assert {peer for each in core._by_reset.values() for peer in each} <= {at.honest_there._core}
+
+
 def resident_bytes() -> int:
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
@@ -288,7 +297,7 @@ async def test_liar__whatever_it_says_an_honest_peers_bytes_are_right(
             await exchange(at, number=number)
         kinds = {"truth", "which", "message", "ack", "with_ack", "control", "keys"} | ({"whose"} if secure else set())
         assert {kind for each in said for kind in each} == kinds
-        assert at.server.stats().peers == 1
+        assert_only_open_peers(at)
         assert at.server.stats().free_bytes >= free_bytes - 4 * SMALL.chunk_bytes, "pinned memory"
         assert resident_bytes() - before_bytes < 24 << 20
         with pytest.raises(asyncio.TimeoutError):

@@ -22,7 +22,6 @@ from srd.secure.certificates import (
     Authorities,
     certificate_in,
     key_of_untrusted,
-    names_of,
     parse_untrusted,
     read_authorities,
     utc_now,
@@ -125,11 +124,6 @@ def test_refusal__each_bit_flipped_once() -> None:
 def test_key_of__arbitrary_bytes(der: bytes) -> None:
     with pytest.raises(PacketError):
         key_of_untrusted(der)
-
-
-def test_names_of__in_order() -> None:
-    assert names_of(parse_untrusted(certificate("b", names=NAMES))) == NAMES
-    assert names_of(parse_untrusted(certificate("b"))) == ()
 
 
 # -- files -----------------------------------------------------------------------------------------------------------

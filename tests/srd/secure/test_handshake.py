@@ -377,24 +377,6 @@ def test_hello__replayed(mode: SecurityMode) -> None:
     assert not opening.b.core._peers
 
 
-def test_hello__its_message_in_another_hello() -> None:
-    """With another cookie, another size, another window: the transcript differs."""
-    opening = Opening()
-    hello = read(Hello, opening.second())
-    (retry,) = opening.b.take(replace(hello, cookie=b"", message=b"").encode(), now=NOW)
-    read(Retry, retry)
-    for changed in (
-        replace(hello, window_packets=64),
-        replace(hello, max_message_bytes=1),
-        replace(hello, credit_bytes=1),
-        replace(hello, path=1),
-    ):
-        probe = Opening()
-        probe.second()
-        assert not probe.b.take(changed.encode(), now=NOW)
-        assert probe.b.core.malformed == 1
-
-
 @pytest.mark.parametrize("mode", SECURE)
 def test_hello__a_forged_one_does_not_spend_the_cookie(mode: SecurityMode) -> None:
     """Neither the initiator's own, nor the memory for those of others."""

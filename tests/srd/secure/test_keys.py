@@ -137,11 +137,6 @@ def test_directory__of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- public and symmetric keys ---------------------------------------------------------------------------------------
 
 
-def test_public_text__is_inverted() -> None:
-    assert parse_public(public_text(ONE) + " alice@example") == ONE
-    assert len(fingerprint(ONE)) == 43
-
-
 @pytest.mark.parametrize("text", ["", "ssh-ed25519 AAAA", "srd-x25519", "srd-x25519 AAAA"])
 def test_parse_public__bad_flow(text: str) -> None:
     with pytest.raises(UsageError, match="see srd keygen"):
@@ -191,11 +186,6 @@ def test_read__a_file_of_another_user_bad_flow(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("text", [ONE.hex(), base64.b64encode(ONE).decode(), ONE.hex() + "\n"])
 def test_read_psk__of_32_bytes(tmp_path: Path, text: str) -> None:
     assert read_psk(secret(tmp_path / "psk", text)) == ONE
-
-
-def test_read_psk__made_by_create_psk(tmp_path: Path) -> None:
-    create_psk(tmp_path / "psk")
-    assert len(Psk(read_psk(tmp_path / "psk")).key) == 32
 
 
 def test_psk_of__a_passphrase(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from srd.proto.wire.protected import KEY_PHASE, TAG_BYTES
 from srd.secure import session as module
 from srd.secure.packets import Suite
 from srd.secure.session import OLD_KEYS_RTTS, REPLAY_WINDOW, UPDATE_S, ReplayWindow, Session
-from tests.srd.secure.sessions import CONTEXT, Nonces, Sealed, pair, plain_headers, seal, seal_headers, unseal
+from tests.srd.secure.sessions import CONTEXT, Sealed, pair, plain_headers, seal, seal_headers, unseal
 
 CLOSE = Close(CONTEXT, 7).encode()
 PAYLOADS = [bytes([number]) * 100 for number in range(5)]
@@ -121,12 +121,6 @@ def test_open_control__arbitrary_bytes(data: bytes) -> None:
         other.open_control_untrusted(data, now=0.0)
 
 
-@given(st.binary(min_size=HEADER_BYTES + TAG_BYTES, max_size=300))
-def test_open_data__arbitrary_bytes(data: bytes) -> None:
-    _, other = pair()
-    assert unseal(other, Sealed(data[:HEADER_BYTES], data[HEADER_BYTES:])) is None
-
-
 def test_open__what_was_sent_is_not_accepted_by_its_sender() -> None:
     """Reflection: each direction has keys of its own."""
     one, _ = pair()
@@ -134,13 +128,6 @@ def test_open__what_was_sent_is_not_accepted_by_its_sender() -> None:
     assert unseal(one, packet) is None
     with pytest.raises(PacketError):
         one.open_control_untrusted(one.seal_control(CLOSE, context=CONTEXT, now=0.0), now=0.0)
-
-
-def test_open__of_a_former_life() -> None:
-    """Another handshake has other secrets."""
-    (packet,) = seal(pair()[0], PAYLOADS[:1])
-    later = Session(send_secret=bytes(32), receive_secret=bytes([1]) * 32, suite=Suite.AES_256_GCM, now=0.0)
-    assert unseal(later, packet) is None
 
 
 # -- replayed --------------------------------------------------------------------------------------------------------
@@ -307,31 +294,6 @@ def test_open_train__before_the_peer_is_confirmed_or_of_an_earlier_number() -> N
 # -- nonces and keys -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sources  # replaces the ciphers
-def test_nonces__over_paths_wraps_control_packets_and_key_updates(monkeypatch: pytest.MonkeyPatch) -> None:
-    nonces = Nonces(monkeypatch)
-    one, other = pair()
-    for generation in range(4):
-        for path in (0, 1, 127):
-            for sequence in (0, (1 << 32) - 5, 1 << 32, (1 << 40) - 5):
-                for packet in seal(one, PAYLOADS, sequence=sequence, path=path):
-                    assert packet.header[3] == path
-        for _ in range(50):
-            one.seal_control(CLOSE, context=CONTEXT, now=0.0)
-        if generation < 3:
-            one.update(now=0.0)
-    assert (len(nonces.keys), len(nonces.used)) == (4, 4 * (3 * 4 * 5 + 50))
-    assert other.forged == 0
-
-
-def test_sequences__beyond_2_to_32() -> None:
-    """Packets carry 32 bits; the receiver takes the number nearest to the highest one, so up to 2^31 may be lost."""
-    one, other = pair()
-    for start in ((1 << 31) - 3, (1 << 32) - 5, 1 << 32, (1 << 32) + (1 << 31) - 3, (1 << 33) - 5):
-        assert all(unseal(other, packet) for packet in seal(one, PAYLOADS, sequence=start))
-    assert other.forged == 0
-
-
 def exchange(one: Session, other: Session, *, sequence: int, now: float) -> None:
     """A packet in each direction."""
     for sender, receiver in ((one, other), (other, one)):
@@ -345,17 +307,6 @@ def test_update__after_its_time_without_a_pause() -> None:
         now = number * (UPDATE_S + 1)
         exchange(one, other, sequence=number, now=now)
     assert one.generation == other.generation == 5
-    assert one.forged == other.forged == 0
-
-
-@pytest.mark.sources  # replaces a constant
-def test_update__after_so_many_packets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "UPDATE_PACKETS", 10)
-    one, other = pair()
-    for number in range(40):
-        exchange(one, other, sequence=number, now=0.0)
-    assert one.generation >= 3
-    assert abs(one.generation - other.generation) <= 1
     assert one.forged == other.forged == 0
 
 
@@ -399,16 +350,6 @@ def test_update__old_keys_of_an_end_that_knows_no_round_trip() -> None:
     assert one.open_control_untrusted(data, now=UPDATE_S)
     assert unseal(other, *seal(one, PAYLOADS[:1], sequence=9, now=UPDATE_S), now=UPDATE_S)
     assert other.forged == 0
-
-
-def test_update__twice_while_older_keys_are_kept() -> None:
-    one, other = pair()
-    for number in range(5):
-        exchange(one, other, sequence=number, now=0.0)
-        one.update(now=0.0)
-    exchange(one, other, sequence=9, now=0.0)
-    assert one.generation == other.generation == 5
-    assert one.forged == other.forged == 0
 
 
 @pytest.mark.sources  # replaces a constant
