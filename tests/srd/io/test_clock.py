@@ -21,14 +21,12 @@ def readings(monkeypatch: pytest.MonkeyPatch, interruptions_s: list[float]) -> N
     monkeypatch.setattr(time, "time", wall)
 
 
-def test_wall_to_monotonic__accepts_an_uninterrupted_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    readings(monkeypatch, [0.0])
-    assert wall_to_monotonic_s() == -1e9
-
-
-def test_wall_to_monotonic__an_interrupted_reading_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without repetition its error would be half of 20 ms."""
-    readings(monkeypatch, [0.02, 0.003, 0.0])
+@pytest.mark.parametrize("interruptions_s", [[0.0], [0.02, 0.003, 0.0]])
+def test_wall_to_monotonic__takes_an_uninterrupted_reading(
+    monkeypatch: pytest.MonkeyPatch, interruptions_s: list[float]
+) -> None:
+    """Without repetition the error would be half of 20 ms."""
+    readings(monkeypatch, interruptions_s)
     assert wall_to_monotonic_s() == -1e9
 
 

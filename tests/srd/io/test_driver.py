@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import random
 import socket
 import time
@@ -40,21 +39,6 @@ def statuses(one: Node) -> list[Status]:
 # -- messages -------------------------------------------------------------------------------------------------------
 
 
-async def test_driver__messages_cross_and_complete() -> None:
-    async with nodes() as (one, two):
-        payload = fill(one, 3 << 20)
-        sizes = [0, 1, 8916, 8917, 3 << 20]
-        for length in sizes:
-            one.post(length)
-        await one.until(completed, count=len(sizes))
-        assert statuses(one) == [Status.OK] * len(sizes)
-        messages = [
-            event for event in await two.until(received, count=len(sizes)) if isinstance(event, MessageReceived)
-        ]
-        assert sorted(message.length for message in messages) == sizes
-        assert all(two.body(message) == payload[: message.length] for message in messages)
-
-
 @pytest.mark.sources
 async def test_driver__a_report_has_the_time_of_receipt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ends read one clock here. The kernel's timestamps are on the wall clock, a report's on the monotonic one.
@@ -89,19 +73,6 @@ def closed_address() -> Iterator[Address]:
     """An address at which nothing listens."""
     with closed_port() as port:
         yield "127.0.0.1", port
-
-
-async def test_driver__port_unreachable_is_ignored_for_an_open_peer() -> None:
-    """It may be forged. An open peer ends by timeout, after a second."""
-    async with node(accepting=False) as one:
-        async with node(accepting=True) as two:
-            await join(one, two)
-        before = time.monotonic()
-        one.post(1000)
-        event = await one.end()
-        assert event.status == 13
-        assert time.monotonic() - before > 0.5
-        assert statuses(one) == [event.status]
 
 
 # -- full sockets ---------------------------------------------------------------------------------------------------
@@ -220,16 +191,6 @@ async def test_driver__a_device_with_a_full_queue(slow_namespaces: list[str]) ->
 
 
 # -- close ----------------------------------------------------------------------------------------------------------
-
-
-async def test_close__closes_sockets_timer_and_readers() -> None:
-    before = sorted(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names are all that is wanted
-    async with nodes() as (one, _):
-        one.driver.close()
-        one.driver.close()
-        one.driver.wake()
-        assert all(sock.fileno() == -1 for sock in one.sockets)
-    assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
 async def test_close__with_a_full_socket(monkeypatch: pytest.MonkeyPatch) -> None:

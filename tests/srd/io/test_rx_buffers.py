@@ -116,52 +116,6 @@ def test_end_batch__a_batch_that_is_less_than_half_full_ends_the_stacking() -> N
     assert len({cursor // CHUNK_BYTES for cursor in held.buffers.cursors}) == SLOTS
 
 
-def test_rewind__the_last_piece_is_reused() -> None:
-    held = HeldBuffers(chunks=SLOTS + 2)
-    start = held.buffers.consume(1, 1000)
-    last = held.buffers.consume(1, 500)
-    held.buffers.rewind(start, size_bytes=1000)  # not the last
-    assert held.buffers.cursors[1] == last + 500
-    held.buffers.rewind(last, size_bytes=500)
-    held.buffers.end_batch()
-    assert held.buffers.cursors[1] == last
-
-
-def test_rewind__a_copy_that_ends_where_the_chunk_of_a_slot_begins_is_not_the_slots() -> None:
-    """Else the slot would land in the copies' chunk, and overwrite them before they are copied to their targets."""
-    held = HeldBuffers(chunks=SLOTS + 2)
-    for _ in range(3):
-        assert held.buffers.allocate_copy(SUPER_BYTES) is not None
-    copy = held.buffers.allocate_copy(SUPER_BYTES)
-    assert copy is not None
-    slot = held.buffers.cursors.index(copy + SUPER_BYTES)
-    landed = held.buffers.consume(slot, 1)
-    held.buffers.rewind(landed, size_bytes=1)
-    held.buffers.rewind(copy, size_bytes=SUPER_BYTES)
-    held.buffers.end_batch()
-    assert held.buffers.cursors[slot] == landed
-
-
-def test_allocate_copy__continues_in_another_chunk_and_fails_without_one() -> None:
-    held = HeldBuffers(chunks=SLOTS + 2)
-    kept = []
-    while (offset := held.buffers.allocate_copy(60_000)) is not None:
-        held.check_free(offset, 60_000)
-        held.hold(offset, 60_000)
-        kept.append(offset)
-    assert len(kept) == 2 * (CHUNK_BYTES // 60_000)
-    held.drop_all()
-    held.buffers.end_batch()
-    assert held.buffers.allocate_copy(60_000) is not None
-
-
-def test_refill__copies_have_a_chunk_before_the_slots() -> None:
-    """While memory is short, messages whose data is copied must complete, too."""
-    held = HeldBuffers(chunks=1)
-    assert held.buffers.allocate_copy(1) is not None
-    assert all(held.buffers.is_scratch(slot) for slot in range(SLOTS))
-
-
 # -- sequences of batches -------------------------------------------------------------------------------------------
 
 TRAINS = (60_000, 62_412, 62_304, 33_280)

@@ -27,23 +27,6 @@ def free_port(family: socket.AddressFamily) -> syscalls.Address:
         return address
 
 
-def test_open_socket__is_bound_non_blocking_and_not_connected(family: socket.AddressFamily) -> None:
-    with open_socket(LOOPBACK[family], family=family) as sock:
-        assert sock.getsockname()[1] > 0
-        assert not sock.getblocking()
-        with pytest.raises(OSError, match="not connected"):
-            sock.getpeername()
-        with pytest.raises(BlockingIOError):
-            sock.recv(1)
-
-
-def test_open_socket__joins_trains_and_stamps_times(family: socket.AddressFamily) -> None:
-    with open_socket(LOOPBACK[family], family=family) as sock:
-        assert sock.getsockopt(socket.SOL_UDP, syscalls.UDP_GRO) == 1
-        assert sock.getsockopt(socket.SOL_SOCKET, syscalls.SO_TIMESTAMPNS) == 1
-        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= 1 << 20
-
-
 def test_open_socket__sets_ect_on_its_packets(family: socket.AddressFamily) -> None:
     with open_socket(LOOPBACK[family], family=family) as one, open_socket(LOOPBACK[family], family=family) as two:
         one.sendto(b"x", two.getsockname())

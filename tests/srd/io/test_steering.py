@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from srd.io.socket import open_socket
-from srd.io.steering import MAX_RULES, Rule, Steering, program
+from srd.io.steering import MAX_RULES, Rule, Steering
 from srd.proto.wire.data import PacketType
 from tests.patience import PATIENCE_S
 from tests.srd.io.exchange import LOOPBACK, wait_readable
@@ -226,9 +226,3 @@ def test_remove__the_port_is_exclusive_again(family: socket.AddressFamily) -> No
             with joining(made.sockets["first"]) as (outcome, _):
                 assert outcome == "Address already in use"
             assert made.goes_to(packet(1)) == "first"
-
-
-def test_program__ends_in_the_first_socket() -> None:
-    code = [struct.unpack("=HBBI", program([])[at : at + 8]) for at in range(0, len(program([])), 8)]
-    assert code[-1] == (0x06, 0, 0, 0)
-    assert all(at + max(jump[1], jump[2]) + 1 < len(code) for at, jump in enumerate(code) if jump[0] == 0x15)

@@ -69,30 +69,10 @@ def test_after__a_stream_pauses_as_long_as_its_rate_says() -> None:
     assert made.poll_s == 0.0
 
 
-def test_after__a_stream_that_only_sends_pauses_too() -> None:
-    made = policy(since_s=SOON_S)
-    assert after(made, turn(sent_bytes=BULK_BYTES)) is COALESCING
-
-
 def test_after__at_a_high_rate_it_polls() -> None:
     made = policy(since_s=0.00001)
     assert after(made, turn(read_bytes=1 << 20)) is WAITING
     assert made.poll_s == POLL_S
-
-
-def test_after__messages_in_quick_succession_are_polled_for() -> None:
-    made = policy(since_s=ADAPTIVE_S / 2)
-    assert after(made, turn(read_bytes=64, messages=1)) is WAITING
-    assert made.poll_s == ADAPTIVE_S
-    made.on_read(made.read_at + 2 * ADAPTIVE_S)
-    assert after(made, turn(read_bytes=64, messages=1)) is WAITING
-    assert made.poll_s == 0.0
-
-
-def test_after__a_driver_that_never_sleeps_does_not_pause() -> None:
-    made = policy(since_s=SOON_S, pauses=False)
-    assert after(made, turn(read_bytes=BULK_BYTES)) is WAITING
-    assert made.poll_s == 0.0
 
 
 def test_after__a_turn_that_only_sends_leaves_a_pause_as_it_is() -> None:
