@@ -60,42 +60,6 @@ def test_row__began_when_its_first_packet_was_sent() -> None:
     assert row.began_at == 13.0
 
 
-def test_row__what_was_lost_at_a_time_is_one_round() -> None:
-    """However much of it: a buffer has overflowed."""
-    row = BlackHole()
-    for _ in range(100):
-        lose(row, 8, at=10.0)
-        lose(row, 8, at=10.09)
-    assert not row.is_found
-
-
-def test_row__while_nothing_is_answered_there_is_no_further_round() -> None:
-    """A host that was stopped loses packets of any size."""
-    row = BlackHole()
-    for number in range(10):
-        lose(row, 8, at=10.0 + number, answered_at=9.9)
-    assert not row.is_found
-
-
-def test_row__few_packets_in_many_rounds() -> None:
-    row = BlackHole()
-    for number in range(MTU_SUSPECT_LOSSES):
-        assert not row.is_found
-        lose(row, 1, at=10.0 + number)
-    assert row.is_found
-
-
-def test_row__short_packets_that_are_lost_by_chance_do_not_end_it() -> None:
-    row = BlackHole()
-    lose(row, 4, at=10.0)
-    row.on_delivered(100)
-    lose(row, 1, size=100, at=11.0)
-    row.on_delivered(100)
-    assert row.packets == 4
-    lose(row, 4, at=12.0)
-    assert row.is_suspect
-
-
 SIZES = st.sampled_from([100, 600, 1000, 1400])
 
 

@@ -19,16 +19,6 @@ def drained(mappings: Mappings, *, now: float) -> list[int]:
     return found
 
 
-def test_poll__a_round_over_all_paths_at_once_and_in_intervals() -> None:
-    mappings = Mappings(paths=3, interval_s=15, now=100)
-    assert mappings.due_at == 100
-    assert drained(mappings, now=100) == [0, 1, 2]
-    assert mappings.due_at == 115
-    assert drained(mappings, now=114.9) == []
-    assert drained(mappings, now=200) == [0, 1, 2], "no round is made up for"
-    assert mappings.due_at == 215
-
-
 def test_poll__a_round_that_was_interrupted_goes_on() -> None:
     mappings = Mappings(paths=3, interval_s=15, now=100)
     assert mappings.poll(now=100) == 0

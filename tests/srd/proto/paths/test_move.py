@@ -350,22 +350,6 @@ def validation(*, may_move: bool = True) -> AddressValidation:
     return AddressValidation("a:0", paths=8, may_move=may_move, new_token=lambda: 1)
 
 
-def test_move__to_an_address_that_was_validated() -> None:
-    ours = validation()
-    assert not ours.move()
-    ours.on_packets(3, "z:3", is_newest=True, size_bytes=1000)
-    assert not ours.move(), "it was not validated"
-    ours.on_valid(3, "z:3")
-    assert ours.destination(5) == ("a:0", 5), "not yet"
-    assert ours.move()
-    assert ours.destination(5) == ("z:3", 5)
-    assert not ours.move()
-    ours.sources.clear()
-    for path, address, valid in ((3, "z:3", True), (4, "a:0", False)):
-        ours.on_packets(path, address, is_newest=True, size_bytes=1000)
-        assert ours.sources[path].validated is valid
-
-
 @pytest.mark.parametrize(
     ("valid", "other"),
     [
@@ -383,9 +367,3 @@ def test_on_valid__keeps_an_address_of_another_host(valid: list[tuple[int, str]]
     for path, address in valid:
         ours.on_valid(path, address)
     assert ours.other_address == other
-
-
-def test_on_valid__keeps_none_where_peers_may_not_move() -> None:
-    ours = validation(may_move=False)
-    ours.on_valid(0, "z:0")
-    assert ours.other_address is None

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
 from srd.proto.endpoint.peer import PeerCore
-from srd.proto.wire.control import PathChallenge, PathResponse, Probe, decode_untrusted
+from srd.proto.wire.control import PathResponse, Probe
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
@@ -128,14 +128,6 @@ def test_transfer__every_path_carries_data_both_ways(mode: str) -> None:
         assert min(packets_by_path(peer)) > 0
     assert translator(network).dropped == 0
     assert translator(network).made == PATHS
-
-
-def test_connect__without_a_nat_all_is_as_ever() -> None:
-    network = Network(seed=1, config=ProtocolConfig(paths=PATHS))
-    a, b = connected(network)
-    assert (a.behind_nat, b.behind_nat) == (False, False)
-    assert b.addresses.destination(3) == (a_path_zero := b.address, 3)
-    assert a_path_zero.startswith("a:")
 
 
 @MODES
@@ -289,20 +281,6 @@ def test_forged_source__moves_nothing(mode: str) -> None:
     finish(network, at_a=1, at_b=1)
     assert_written(network.b, network.a)
     assert destinations(b) == before
-
-
-def test_challenge__of_the_responder_comes_from_the_port_that_was_contacted() -> None:
-    network = behind_nat()
-    network.keeps_carried = True
-    connected(network)
-    network.run(seconds=1)
-    challenges = [
-        source
-        for source, target, (header, payload) in network.carried
-        if target[0] == "a" and isinstance(decode_untrusted(header + payload), PathChallenge)
-    ]
-    assert len(challenges) >= PATHS - 1
-    assert set(challenges) == {"b:0"}
 
 
 # -- anything ---------------------------------------------------------------------------------------------------------

@@ -4,38 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.proto.paths.path import MAX_PROBE_INTERVAL_S, MAX_PROBE_RANGES, Path, PathEvent, PathState
+from srd.proto.paths.path import MAX_PROBE_RANGES, Path
 
 
 def path() -> Path:
     return Path(3, initial_rtt_s=0.05)
-
-
-def test_on_probe_sent__interval_grows() -> None:
-    ours = path()
-    ours.apply(PathEvent.TIMEOUT)
-    ours.probe_interval_s = 0.03
-    gaps, states = [], []
-    now = 10.0
-    for _ in range(6):
-        ours.on_probe_sent(now=now, alone=False)
-        assert ours.probe_at is not None
-        gaps.append(round(ours.probe_at - now, 6))
-        states.append(ours.state)
-        now = ours.probe_at
-    assert gaps == [0.03, 0.06, 0.12, MAX_PROBE_INTERVAL_S, MAX_PROBE_INTERVAL_S, MAX_PROBE_INTERVAL_S]
-    assert states == [PathState.SUSPECT] + 5 * [PathState.QUARANTINED]
-    assert ours.counters.timeouts == 5
-
-
-def test_on_probe_sent__interval_is_constant_while_no_path_is_active() -> None:
-    ours = path()
-    ours.apply(PathEvent.TIMEOUT)
-    ours.probe_interval_s = 0.03
-    for number in range(5):
-        ours.on_probe_sent(now=10.0 + 0.03 * number, alone=True)
-        assert ours.probe_at == pytest.approx(10.03 + 0.03 * number)
-    assert ours.state is PathState.QUARANTINED
 
 
 def test_allocate_sequences__one_counter_for_bursts_and_probes() -> None:
@@ -51,15 +24,6 @@ def test_allocate_sequences__a_burst_never_straddles_32_bits() -> None:
     ours.next_sequence = (1 << 32) - 3
     assert ours.allocate_sequences(4) == 1 << 32
     assert ours.next_sequence == (1 << 32) + 4
-
-
-def test_report__distinguishes_probes_from_data() -> None:
-    ours = path()
-    for kind in "dppdp":
-        _ = ours.allocate_probe_sequence() if kind == "p" else ours.allocate_sequences(1)
-    assert [ours.on_report(sequence) for sequence in (0, 2, 3, 4)] == [False, True, False, True]
-    assert ours.reported_sequence == 4
-    assert ours.probe_sequences == (), "older probes are dropped"
 
 
 @given(st.lists(st.sampled_from("dpppr"), max_size=60))

@@ -41,15 +41,6 @@ def whole_table(config: ProtocolConfig) -> PathTable:
     return table
 
 
-def probe_until(table: PathTable, *, now: float, seconds: float) -> float:
-    """Send probes as they are due, unanswered."""
-    end = now + seconds
-    while table.probed and (at := table.probe_at()) <= end:
-        now = max(now, at)
-        table.poll_probe(now=now, packets_per_s=math.inf)
-    return end
-
-
 def test_open_next__one_at_a_time_and_for_each_timeout() -> None:
     table = PathTable(ProtocolConfig(paths=4))
     assert [path.index for path in table.active] == [0]
@@ -61,21 +52,6 @@ def test_open_next__one_at_a_time_and_for_each_timeout() -> None:
     table.open_all()
     table.open_next()
     assert len(table.all) == 4
-
-
-def test_on_timeout__of_one_opens_a_standby_after_some_probes() -> None:
-    table = whole_table(ProtocolConfig(paths=2))
-    primary = table.all[1]
-    table.on_timeout(primary, now=10.0)
-    assert (primary.state, table.active, primary.counters.timeouts) == (SUSPECT, [table.all[0]], 1)
-    sent = [table.poll_probe(now=now, packets_per_s=math.inf) for now in (10.0, 10.1, 10.15, 10.45)]
-    assert [probe and probe[1] for probe in sent] == [0, None, 1, 2]
-    assert len(table.all) == 2, "fewer than three probes are unanswered"
-    table.poll_probe(now=11.0, packets_per_s=math.inf)
-    assert [path.state for path in table.all] == [ACTIVE, QUARANTINED, SUSPECT]
-    assert table.poll_probe(now=11.0, packets_per_s=math.inf) == (table.all[2], 0), "a standby is probed at once"
-    table.on_answer(table.all[2], now=11.1)
-    assert table.active == [table.all[0], table.all[2]]
 
 
 def test_probe__is_paced_like_data() -> None:
@@ -118,7 +94,7 @@ def test_probes__find_all_that_was_repaired_after_a_long_outage() -> None:
     table = whole_table(ProtocolConfig())
     for path in list(table.active):
         table.on_timeout(path, now=10.0)
-    probe_until(table, now=10.0, seconds=30.0)
+    probes(table, now=10.0, seconds=30.0)
     now = 40.0
     while len(table.active) < 32:
         now = max(now, table.probe_at())
@@ -126,44 +102,6 @@ def test_probes__find_all_that_was_repaired_after_a_long_outage() -> None:
         if path.index < 32:  # a standby may be on a dead link
             table.on_answer(path, now=now)
     assert now - 40.0 < 1.0
-
-
-def test_on_answer__of_the_primary_retires_its_standby() -> None:
-    table = whole_table(ProtocolConfig(paths=2))
-    primary = table.all[1]
-    table.on_timeout(primary, now=10.0)
-    probe_until(table, now=10.0, seconds=1.0)
-    standby = table.all[2]
-    table.on_answer(standby, now=11.0)
-    table.on_sent(standby, 5000)
-    assert table.inflight_bytes == 5000
-    table.on_answer(primary, now=11.1)
-    assert (primary.state, standby.state) == (ACTIVE, RESERVE)
-    assert (table.active, table.probed, table.inflight_bytes) == ([table.all[0], primary], (), 0)
-    table.on_answer(standby, now=11.2)  # of its data
-    assert (standby.state, table.active) == (RESERVE, [table.all[0], primary])
-
-
-@pytest.mark.sources  # replaces a constant
-@patch.object(module, "RESERVE_PATHS", 2)
-def test_probe__a_standby_that_times_out_is_replaced_by_the_next_and_is_tried_again() -> None:
-    table = whole_table(ProtocolConfig(paths=1))
-    table.on_timeout(table.all[0], now=10.0)
-    called: list[int] = []
-    now = 10.0
-    for _ in range(400):
-        now = max(now, table.probe_at())
-        path, _ = table.poll_probe(now=now, packets_per_s=math.inf) or pytest.fail("no probe is due")
-        called += [path.index] if path.index and path.index not in called[-1:] else []
-    assert called[:4] == [1, 2, 1, 2]
-    assert len(table.all) == 3
-
-
-def test_probe__interval_is_constant_while_no_path_answers() -> None:
-    table = whole_table(ProtocolConfig(paths=1))
-    table.on_timeout(table.all[0], now=10.0)
-    probe_until(table, now=10.0, seconds=3.0)
-    assert [path.probe_interval_s for path in table.probed] == pytest.approx([TIMEOUT_S, TIMEOUT_S])
 
 
 FEW_PROBES = 5.525

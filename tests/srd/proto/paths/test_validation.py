@@ -204,6 +204,18 @@ def arrive(ours: AddressValidation, path: int, address: str, *, size_bytes: int 
     return ours.sources[path]
 
 
+def test_on_valid__an_address_in_another_ones_place_is_the_handshake_address_behind_a_nat() -> None:
+    """What was never heard of may have been replaced, too: path 2 of the peer."""
+    ours = validation()
+    ours.on_nat(0, remote_paths=3)
+    ours.on_valid(1, "n:1")
+    assert ours.handshake_address == "home"
+    ours.on_valid(1, "n:7")
+    assert ours.handshake_address == "n:7"
+    assert [ours.destination(path)[0] for path in range(3)] == ["home", "n:7", "n:7"]
+    assert not arrive(ours, 1, "home").validated
+
+
 @pytest.mark.parametrize(("address", "valid"), [("home", True), ("a:1", True), ("a:2", False), ("new", False)])
 def test_on_packets__from_a_known_address(address: str, *, valid: bool) -> None:
     ours = validation()
@@ -260,21 +272,7 @@ def test_poll__no_budget_no_challenge() -> None:
     assert source.sent_bytes == 125
 
 
-@pytest.mark.parametrize(("size_bytes", "admitted"), [(90, True), (91, False)])
-def test_admits__three_times_what_was_received(size_bytes: int, *, admitted: bool) -> None:
-    source = RemoteAddress("a:1", validated=False, received_bytes=30)
-    assert source.admits(size_bytes) is admitted
-    source.validated = True
-    assert source.admits(10**6)
-
-
 # -- where packets are sent -------------------------------------------------------------------------------------------
-
-
-def behind_nat(*, remote_paths: int = 3) -> AddressValidation:
-    ours = validation()
-    ours.on_nat(0, remote_paths=remote_paths)
-    return ours
 
 
 def test_destination__is_the_handshake_address_from_each_port_without_a_nat() -> None:
@@ -283,48 +281,3 @@ def test_destination__is_the_handshake_address_from_each_port_without_a_nat() ->
     assert [ours.destination(path) for path in range(4)] == [("home", path) for path in range(4)]
     assert not ours.behind_nat
     assert not ours.leads_to(1, remote_path=1)
-
-
-def test_destination__of_a_path_that_is_not_valid_is_the_handshake_address_behind_a_nat() -> None:
-    ours = behind_nat()
-    ours.on_valid(1, "n:1")
-    assert [ours.destination(path)[0] for path in range(7)] == ["home", "n:1", "home", "home", "n:1", "home", "home"]
-    assert {ours.destination(path)[1] for path in range(7)} == {0}
-    assert [path for path in range(7) if ours.leads_to(path, remote_path=1)] == [1, 4]
-
-
-def test_on_valid__an_address_in_another_ones_place_is_the_handshake_address_from_then_on() -> None:
-    """What was never heard of may have been replaced, too: path 2 of the peer."""
-    ours = behind_nat()
-    ours.on_valid(1, "n:1")
-    assert ours.handshake_address == "home"
-    ours.on_valid(1, "n:7")
-    assert ours.handshake_address == "n:7"
-    assert [ours.destination(path)[0] for path in range(3)] == ["home", "n:7", "n:7"]
-    assert arrive(ours, 1, "n:7").validated
-    assert not arrive(ours, 1, "home").validated
-
-
-def test_on_valid__of_the_path_that_sent_the_hello() -> None:
-    ours = behind_nat()
-    ours.on_valid(0, "n:9")
-    assert ours.handshake_address == "n:9"
-
-
-def test_poll__challenges_leave_from_the_first_port_behind_a_nat() -> None:
-    ours, ports = behind_nat(), set()
-    for step in range(100):
-        arrive(ours, 2, "n:1")
-        if (asked := ours.poll(overhead_bytes=0, context=1, now=step * 0.1)) is not None:
-            ports.add(asked[2])
-    assert ports == {0}
-
-
-@pytest.mark.parametrize(("token", "is_right"), [(100, True), (101, False), (0, False)])
-def test_validate__only_with_the_token(token: int, *, is_right: bool) -> None:
-    ours = validation()
-    source = arrive(ours, 2, "a:1")
-    assert not source.validate(0), "nothing was asked"
-    assert ours.poll(overhead_bytes=0, context=1, now=1.0) is not None
-    assert source.validate(token) is is_right
-    assert source.validated is is_right
