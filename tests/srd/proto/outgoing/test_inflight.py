@@ -116,17 +116,6 @@ def test_acknowledge__bitmap_beyond_what_was_sent() -> None:
     assert sent.missing(0, count=4) == 0b1111
 
 
-def test_acknowledge__drops_whole_ranges_only() -> None:
-    sent = Inflight()
-    message = message_of(12)
-    for _ in range(3):
-        sent.add(message, count=4)
-    sent.acknowledge(6, bitmap=0)
-    assert sent.base == 4
-    sent.acknowledge(12, bitmap=0)
-    assert (sent.base, sent.acknowledged) == (12, 0)
-
-
 def test_inflight_burst__bytes_and_last_sequence() -> None:
     psns = Inflight().add(message_of(7), count=7)
     transmission = InflightBurst(psns, first=2, count=3, path_sequence=50, sent_at=10.0)

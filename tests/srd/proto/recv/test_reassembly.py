@@ -7,31 +7,14 @@ from dataclasses import astuple
 import pytest
 
 from srd.proto.events import Extent
-from srd.proto.recv.reassembly import Reassembly, new_parts
-from srd.proto.wire.data import IMMEDIATE, Opcode, ReceivedBurst
+from srd.proto.recv.reassembly import Reassembly
+from srd.proto.wire.data import ReceivedBurst
 from tests.changed import changed
 
 RUN = ReceivedBurst(
     path=0, path_sequence=0, context=1, psn=0, count=4, sent_us=0, message=3, length=350, immediate=0, offset=1000,
     key=0, payload_offset=5000, payload_bytes=350, segment_bytes=100, address="a:0", received_at=1.0,
 )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("new", "parts"),
-    [
-        (0b1111, [Extent(1000, 5000, 350)]),
-        (0b1000, [Extent(1300, 5300, 50)]),
-        (0b1010, [Extent(1100, 5100, 100), Extent(1300, 5300, 50)]),
-        (0, []),
-    ],
-)
-def test_new_parts(new: int, parts: list[Extent]) -> None:
-    assert new_parts(RUN, new=new) == parts
-
-
-def test_new_parts__of_nothing() -> None:
-    assert new_parts(changed(RUN, count=1, payload_bytes=0, segment_bytes=0), new=1) == []
 
 
 @pytest.mark.parametrize(
@@ -49,11 +32,6 @@ def test_tile(extents: list[Extent], whole: bool) -> None:  # noqa: FBT001 - a r
     inbound.extents = extents.copy()
     assert inbound.landed_ranges() is whole
     assert inbound.extents == sorted(extents, key=astuple)
-
-
-def test_immediate_value__only_if_there_is_one() -> None:
-    assert Reassembly(changed(RUN, immediate=7)).immediate_value is None
-    assert Reassembly(changed(RUN, immediate=7, flags=Opcode.WRITE | IMMEDIATE)).immediate_value == 7
 
 
 def test_conflicts_with() -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from srd.proto.config import ProtocolConfig
 from srd.proto.events import Extent
 from srd.proto.paths.validation import AddressValidation
 from srd.proto.recv.acks import REPORT_REPEATS, Acks
 from srd.proto.recv.receiver import Receiver
 from srd.proto.wire.control import Ack
-from srd.proto.wire.data import ABORTED, IMMEDIATE, Address, Opcode, ReceivedBurst
+from srd.proto.wire.data import ABORTED, Address, ReceivedBurst
 
 SEGMENT = 1000
 
@@ -75,16 +73,6 @@ def test_accept__beyond_the_psn_window() -> None:
     assert (ack.cumulative, ack.bitmap) == (1, 0b11111 << 59)
 
 
-def test_accept__packets_that_overlap() -> None:
-    """The bytes add up, but they are not the message."""
-    ours = receiver()
-    ours.accept(burst_of(0, length=2000), now=10.0)
-    _, message = ours.accept(burst_of(1, length=2000, offset=0), now=10.0)
-    assert message is None
-    assert ours.protocol_error == "message 0 has packets that overlap"
-    assert len(ours.release_all()) == 2
-
-
 # -- acks -----------------------------------------------------------------------------------------------------------
 
 
@@ -134,34 +122,10 @@ def test_ack__takes_the_paths_in_turn() -> None:
     assert addresses == {"a:0", "a:1", "a:2", "a:3"}
 
 
-def test_ack__of_one_remote_path_takes_all_local_paths() -> None:
-    """With one remote path, the path back from one local port may have failed for good: acks take each port in turn."""
-    ours = receiver(paths=8)
-    froms = set()
-    for psn in range(8):
-        ours.accept(burst_of(psn, length=10**6, path=3, path_sequence=psn), now=10.0)
-        froms.add(due_of(ours)[2])
-    assert froms == set(range(8))
-
-
 def test_ack__delay_is_never_negative() -> None:
     ours = receiver()
     ours.accept(burst_of(0, length=10**6), now=10.0)
     assert ack_of(ours, now=9.0).reports[0].ack_delay_us == 0
-
-
-def test_ack__reports_in_the_next_one_what_did_not_fit() -> None:
-    ours = receiver(paths=64)
-    for path in range(64):
-        ours.accept(burst_of(1 + path, length=10**6, path=path), now=10.0)
-    reported, acks = set[int](), 0
-    while ours.acks.due_at is not None:
-        ack = ack_of(ours, now=ours.acks.due_at, room_bytes=576)
-        assert len(ack.encode()) <= 576
-        reported |= {report.path for report in ack.reports}
-        acks += 1
-    assert reported == set(range(64))
-    assert acks <= 64 * REPORT_REPEATS / 8
 
 
 def test_ack__reports_the_ce_count() -> None:
@@ -180,22 +144,7 @@ def test_ack__reports_the_ce_count() -> None:
     assert report.ecn_ce == 1, "and wrap"
 
 
-def test_ack__a_bitmap_that_does_not_fit_is_truncated() -> None:
-    ours = receiver(window_packets=65_536)
-    for psn in (1, 3000, 65_535):
-        ours.accept(burst_of(psn, length=16 << 20, offset=0, message=psn), now=10.0)
-    assert ack_of(ours, room_bytes=576).bitmap == 1 << 1 | 1 << 3000
-
-
 # -- credit ---------------------------------------------------------------------------------------------------------
-
-
-def test_release__credit_only_grows() -> None:
-    ours = receiver(receive_window_bytes=1 << 20, max_message_bytes=1 << 20)
-    ours.accept(burst_of(0, offset=0), now=10.0)
-    assert ack_of(ours).credit_bytes == 1 << 20
-    ours.acks.release(1000, messages=1, now=10.0)
-    assert ack_of(ours).credit_bytes == (1 << 20) + 1000
 
 
 def test_release__sends_a_grant_at_once_when_it_is_large() -> None:
@@ -206,15 +155,6 @@ def test_release__sends_a_grant_at_once_when_it_is_large() -> None:
     assert ours.acks.due_at is None
     ours.acks.release(1, messages=1, now=12.0)
     assert ours.acks.due_at == 12.0
-
-
-def test_abandon__returns_the_pieces_of_incomplete_messages() -> None:
-    ours = receiver()
-    ours.accept(burst_of(0, length=2000), now=10.0)
-    ours.accept(burst_of(5, length=1000, message=1, offset=0), now=10.0)
-    assert ours.release_all() == (Extent(0, 100_000, 1000),)
-    assert not ours.incomplete
-    assert ours.release_all() == ()
 
 
 # -- aborted messages -----------------------------------------------------------------------------------------------
@@ -283,11 +223,3 @@ def test_refuse__what_was_accepted_before_is_a_duplicate() -> None:
     ack = ack_of(ours)
     assert (ack.cumulative, ack.bitmap) == (2, 0)
     assert [(report.path, report.packets, report.duplicates) for report in ack.reports] == [(0, 6, 2), (7, 1, 0)]
-
-
-@pytest.mark.parametrize("flags", [Opcode.WRITE, IMMEDIATE])
-def test_land__flags_that_contradict_the_message(flags: int) -> None:
-    ours = receiver()
-    ours.accept(burst_of(0, length=2000), now=10.0)
-    ours.land(burst_of(1, length=2000, flags=flags), now=10.0)
-    assert ours.protocol_error == f"message 0 is announced with flags {flags:d} and 0"

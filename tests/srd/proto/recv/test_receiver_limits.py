@@ -58,15 +58,6 @@ def limited(**changes: int) -> Receiver:
     return receiver(receive_window_bytes=10_000, max_message_bytes=10_000, receive_window_messages=3, **changes)
 
 
-def test_begin__no_more_bytes_than_granted() -> None:
-    ours = limited()
-    ours.accept(burst_of(0, length=6000), now=10.0)
-    kept, _ = ours.accept(burst_of(1, length=4000, offset=0, message=1), now=10.0)
-    assert (bool(kept), ours.protocol_error) == (True, "")
-    ours.accept(burst_of(2, length=1, payload_bytes=1, offset=0, message=2), now=10.0)
-    assert ours.protocol_error == "began 3 messages and 10001 bytes, granted were 3 and 10000"
-
-
 @pytest.mark.parametrize("kind", ["take", "empty", "batch", "abort", "write"])
 def test_begin__no_more_messages_than_granted(kind: str) -> None:
     ours = limited()

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from netns.netem.shape import Shape
-from srd.proto.events import BatchCompletion, Completion, Extent, MessageAborted, MessagesReceived, WriteReceived
+from srd.proto.events import Extent, MessageAborted, MessagesReceived, WriteReceived
 from srd.proto.wire.data import IMMEDIATE, PacketType, ReceivedBurst, single_packet
 from srd.proto.wire.status import REFUSALS, Status
 from srd.proto.work_request import BatchRequest
-from tests.simulation import Conditions, Packet, content, ended, received
+from tests.simulation import Packet, content, ended, received
 from tests.srd.proto.contract import KEY_B, MIB, SIZE, START_B, Pair
 from tests.srd.proto.recording_destinations import RNR, RecordingDestinations, landed, reported, statuses_of
 
@@ -106,15 +106,6 @@ def test_send__is_not_acknowledged_before_it_is_taken() -> None:
     pair.run(1)
     assert covered == [False]
     assert 0 in receiver._window
-
-
-def test_send__longer_than_accepted_is_refused_before_the_inbox() -> None:
-    destinations, pair = deciding()
-    sender = pair.a.core.peer(pair.at_a).sender
-    sender.max_message_bytes = 32 * MIB
-    pair.send(1, length=17 * MIB, key=1)
-    assert pair.run(1) == {1: Status.REMOTE_ERROR_BAD_LENGTH}
-    assert destinations.asked == []
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
@@ -282,36 +273,6 @@ def post_batch(pair: Pair, *, first: int, count: int, key: int, length: int = 64
     pair.a.core.post_batch(pair.at_a, BatchRequest(first, places, length, immediate, None, key))
 
 
-def test_batch__some_are_refused_and_the_others_arrive() -> None:
-    """Of the messages that arrive together none is taken, so each is decided on alone."""
-    taken = 0
-
-    def decide(_key: int, count: int) -> Status | None:
-        nonlocal taken
-        if count > 1 or taken >= 5:
-            return RNR
-        taken += 1
-        return None
-
-    destinations, pair = deciding(RecordingDestinations(decide))
-    pair.network.joins = True
-    post_batch(pair, first=100, count=12, key=77, immediate=4)
-    pair.network.run(until=lambda: len(statuses_of(pair.a)) == 12, seconds=5)
-    pair.network.run(seconds=0.2)
-    assert max(count for *_, count in destinations.asked) > 1, "they did arrive together"
-    arrived = landed(pair.b)
-    assert len(arrived) == len({number for number, _ in arrived}) == 5
-    for number, bytes_ in arrived:
-        at = (100 + number) * 70
-        assert bytes_ == pair.a.region[at : at + 64].tobytes()
-    assert {message.immediate for message in received(pair.b)} == {4}
-    statuses = statuses_of(pair.a)
-    assert {request - 100 for request, status in statuses.items() if status is Status.OK} == dict(arrived).keys()
-    assert set(statuses.values()) == {Status.OK, RNR}
-    assert reported(pair.b) == {77: 5}
-    assert pair.is_idle()
-
-
 def test_batch__is_taken_as_a_whole() -> None:
     destinations, pair = deciding()
     pair.network.joins = True
@@ -323,142 +284,6 @@ def test_batch__is_taken_as_a_whole() -> None:
     events = pair.b.of(MessagesReceived)
     assert {event.key for event in events} == {77}
     assert sorted(number for number, _ in landed(pair.b)) == list(range(500))
-
-
-# -- everything at once ---------------------------------------------------------------------------------------------
-
-REQUESTS = 60
-ROOM = SIZE // REQUESTS
-BATCH = 1000
-"""The first request of batch n is BATCH * (n + 1), its key too."""
-
-
-class Storm:
-    """Sends, notified writes and batches that destinations refuse at random, on a bad network."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = rng = Random(seed)
-        self.destinations = RecordingDestinations(self.decide)
-        self.pair = Pair(
-            seed=seed,
-            destinations=self.destinations,
-            shape=Shape(delay_us=500, loss_percent=rng.choice([0, 2, 10]), rate_bps=200_000_000, limit_packets=200),
-            conditions=Conditions(duplicate=rng.choice([0, 0.1]), reorder_s=rng.choice([0, 0.002])),
-            receive_window_bytes=MIB,
-            max_message_bytes=MIB,
-            receive_window_messages=rng.choice([40, 16_384]),
-            window_packets=rng.choice([64, 4096]),
-            request_timeout_s=rng.choice([3.0, 300.0]),
-        )
-        self.pair.network.joins = True
-        self.nacks_lost = rng.choice([0.0, 0.7])
-        self.pair.network.loses = lambda source, packet: is_nack(source, packet) and rng.random() < self.nacks_lost
-        self.lengths: dict[int, int] = {}  # of sends and writes, by request
-        self.writes: set[int] = set()
-        self.places: dict[int, tuple[int, int, int]] = {}  # request, start and length, by message number
-        self.next_message = 0
-        self.wanted: set[int] = set()
-        self.seen = 0  # events of b that were checked
-        self.ended = 0  # requests that have ended, and the events of a that say so
-        self.seen_ends = 0
-        self.arrived: dict[int, int] = {}  # deliveries by request
-
-    def decide(self, _key: int, count: int) -> Status | None:
-        """Refuse a third; of a burst, more."""
-        if self.rng.random() < (0.6 if count > 1 else 0.3):
-            return self.rng.choice([RNR, BAD_QPN])
-        return None
-
-    def post(self, number: int) -> None:
-        """Post one more request, or one more batch."""
-        kind, length = self.rng.choice(["send", "write", "batch"]), self.rng.choice([0, 1, 5000, ROOM // 2, ROOM])
-        at = number * 100
-        if kind == "batch":
-            first, count = BATCH * (number + 1), self.rng.choice([2, 30, 200])
-            places = at + np.arange(count, dtype=np.uint64) * 70
-            self.pair.a.core.post_batch(self.pair.at_a, BatchRequest(first, places, 64, None, None, first))
-            for index in range(count):
-                self.places[self.next_message + index] = (first + index, at + index * 70, 64)
-            self.next_message += count
-            self.wanted |= set(range(first, first + count))
-            return
-        if kind == "send":
-            self.pair.send(number, length=length, at=at, key=number)
-            self.places[self.next_message] = (number, at, length)
-        else:
-            self.pair.b.keys.ranges[number] = (START_B + number * ROOM, ROOM, "w")
-            self.pair.write(number, length=length, at=at, key=number, immediate=number)
-            self.writes.add(number)
-        self.lengths[number] = length
-        self.next_message += 1
-        self.wanted.add(number)
-
-    def consume(self) -> bool:
-        """Check and release what has arrived; return whether every request has ended."""
-        pair, now = self.pair, self.pair.network.now
-        if self.seen == len(pair.b.events):
-            return self.all_have_ended()
-        fresh, self.seen = pair.b.events[self.seen :], len(pair.b.events)
-        earlier, pair.b.events = pair.b.events, fresh
-        for number, bytes_ in landed(pair.b):
-            request, at, length = self.places[number]
-            assert bytes_ == pair.a.region[at : at + length].tobytes()
-            self.arrived[request] = self.arrived.get(request, 0) + 1
-            pair.b.core.release(pair.at_b, size_bytes=length, messages=1, now=now)
-        for event in pair.b.of(WriteReceived):
-            self.arrived[event.immediate] = self.arrived.get(event.immediate, 0) + 1
-            pair.b.core.release(pair.at_b, size_bytes=0, messages=1, now=now)
-        pair.b.events = earlier
-        return self.all_have_ended()
-
-    def all_have_ended(self) -> bool:
-        """Whether every request has ended."""
-        pair = self.pair
-        for end in pair.a.events[self.seen_ends :]:
-            self.ended += end.count if isinstance(end, BatchCompletion) else isinstance(end, Completion)
-        self.seen_ends = len(pair.a.events)
-        return self.ended == len(self.wanted)
-
-    def run(self) -> None:
-        """Post, cancel and consume in turn until everything has ended."""
-        for number in range(REQUESTS):
-            self.post(number)
-            if self.rng.random() < 0.3:
-                self.pair.network.run(seconds=self.rng.choice([0.0001, 0.002, 0.02]))
-            if self.rng.random() < 0.1:
-                self.pair.cancel(self.rng.choice([number, BATCH * (number + 1)]))
-            if self.rng.random() < 0.7:
-                self.consume()
-        self.pair.network.run(until=self.consume, seconds=60)
-        assert statuses_of(self.pair.a).keys() == self.wanted, "a request has not ended"
-        self.pair.network.run(until=lambda: not self.consume(), seconds=2)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_inbox__at_most_once_whatever_happens(seed: int) -> None:
-    storm = Storm(seed)
-    storm.run()
-    pair, statuses = storm.pair, statuses_of(storm.pair.a)
-    assert set(statuses.values()) <= {
-        Status.OK, Status.FLUSHED, RNR, BAD_QPN, Status.LOCAL_ERROR_UNRESP_REMOTE
-    }, "none has another cause"  # fmt: skip
-    assert max(storm.arrived.values(), default=1) == 1
-    for request, status in statuses.items():
-        if status is Status.OK:
-            assert storm.arrived[request] == 1
-        elif status is BAD_QPN:
-            assert request not in storm.arrived
-    for request, length in storm.lengths.items():
-        if statuses[request] is BAD_QPN:
-            assert storm.destinations.taken[request] == 0
-            assert storm.destinations.refused[request] == 1
-        assert storm.destinations.taken[request] + storm.destinations.refused[request] <= 1, "asked once"
-        if request in storm.writes and statuses[request] is Status.OK:
-            assert pair.written(request * ROOM, length) == pair.a.region[request * 100 :][:length].tobytes()
-    assert storm.destinations.taken - reported(pair.b) == reported(pair.b) - storm.destinations.taken == {}
-    assert pair.is_idle()
-    assert not pair.b.core.peer(pair.at_b).receiver.has_refused
-    assert all_credit_is_unused(pair)
 
 
 @pytest.mark.parametrize(("flags", "immediate"), [(0, None), (IMMEDIATE, 5)])
