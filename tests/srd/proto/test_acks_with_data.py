@@ -282,12 +282,6 @@ def test_handle__only_a_whole_send_in_one_packet_has_an_ack_bad_flow(payload: by
     assert made.malformed == 1
 
 
-def test_handle__an_ack_divided_among_two_packets_bad_flow() -> None:
-    made = Crafted()
-    assert made.give(b"8 bytes!" + made.ack(), length=8, count=2) == []
-    assert made.malformed == 1
-
-
 def test_handle__by_an_owner_that_cannot_read() -> None:
     """The ACK is left out, and the next one says the same; a packet without one is still refused."""
     made = Crafted()

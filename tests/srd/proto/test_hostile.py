@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.events import PeerOpened
 from srd.proto.wire.control import (
     Accept,
     Ack,
@@ -72,29 +71,7 @@ def test_handle_packets__data_of_unknown_contexts_is_neither_kept_nor_answered()
     assert answers(network.b, now=network.now) == []
 
 
-@pytest.mark.parametrize("length", [25, 255, 256, 1000])
-def test_handle_packets__cookie_too_long(length: int) -> None:
-    """A responder may be hostile, too: no packet may raise out of the core."""
-    network = Network(seed=1)
-    number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
-    context = network.a.core._openings[number].own_context
-    retry = bytearray(Retry(context, b"x" * min(length, 255)).encode())
-    retry += b"x" * (length - 255)
-    give(network.a, bytes(retry), now=network.now, source="b:0")
-    network.run(until=lambda: bool(network.a.of(PeerOpened)), seconds=2)
-
-
 # -- hostile and malformed packets of an open peer --
-
-
-def test_handle_packets__path_number_out_of_range() -> None:
-    """A path number beyond the limit must not stop the endpoint."""
-    network = Network(seed=1)
-    context = opened_by_hand(network).own_context
-    for path in range(256):
-        network.b.core.handle_packets([], controls=[(Probe(context, 6, path, 0, 0).encode(), "x:1", 100.0)], now=100.0)
-        network.b.core.handle_packets([data_packet(context, psn=path, path=path, length=10**6)], controls=[], now=100.0)
-    answers(network.b, now=100.1)
 
 
 @pytest.mark.parametrize(
@@ -154,25 +131,6 @@ def test_handle_packets__corruption_affects_no_other_peer(seed: int) -> None:
     network.run(until=lambda: any(c.peer == healthy for c in completed(network.a)), seconds=5)
     (message,) = (message for message in received(network.b) if message.peer == there)
     assert content(network.b, message.extents) == network.a.region[7:300_007].tobytes()
-
-
-@pytest.mark.parametrize("packet", [Closed, Reset, Close, Refuse, Accept, Retry])
-def test_handle_packets__unexpected_in_an_open_peer(packet: type[Control]) -> None:
-    """Only CLOSE and RESET end an open peer, and only with both contexts."""
-    network, at_a, _ = connected()
-    peer = network.a.core.peer(at_a)
-    made: dict[type[Control], Control] = {
-        Closed: Closed(peer.own_context, peer.remote_context),
-        Reset: Reset(peer.own_context, peer.remote_context),
-        Close: Close(peer.own_context, peer.remote_context),
-        Refuse: Refuse(peer.own_context, 15),
-        Accept: Accept(peer.own_context, 1, 2, 3, 4, 64, 1472),
-        Retry: Retry(peer.own_context, bytes(24)),
-    }
-    give(network.a, made[packet], now=network.now, source="b:0")
-    network.run(until=lambda: bool(ended(network.a)), seconds=0.5)
-    statuses = {Reset: [Status.REMOTE_ERROR_UNKNOWN_PEER], Close: [Status.OK]}
-    assert [end.status for end in ended(network.a)] == statuses.get(packet, [])
 
 
 def test_handle_packets__memory_of_a_peer_with_a_protocol_error_is_released() -> None:

@@ -8,7 +8,7 @@ from srd.proto.events import ReceiveResult
 from srd.proto.recv.responder import MAX_NACKS
 from srd.proto.send.uncredited import MAX_READS
 from srd.proto.wire.control import Ack, Nack
-from srd.proto.wire.data import ABORTED, HEADER_BYTES, IMMEDIATE, Burst, GroDatagram, Opcode, write_headers
+from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, Burst, GroDatagram, Opcode, write_headers
 from srd.proto.wire.status import Status
 from tests.simulation import Network, ended
 from tests.srd.proto.byhand import answers, is_empty, opened_by_hand
@@ -44,27 +44,6 @@ def changes_nothing(network: Network, arrival: GroDatagram) -> bool:
 def give(network: Network, *arrivals: GroDatagram) -> tuple[ReceiveResult, list[object]]:
     result = network.b.core.handle_packets(arrivals, controls=[], now=network.now)
     return result, list(answers(network.b, now=network.now + 1e-3))
-
-
-@pytest.mark.parametrize(
-    ("flags", "length"),
-    [
-        *[(flags, 100) for flags in (0x10, 0x80, 0xF2, 0x10 | ABORTED, Opcode.READ | IMMEDIATE)],
-        (Opcode.RESPONSE | IMMEDIATE, 100),
-        (Opcode.READ, 100),  # it has payload
-        (Opcode.WRITE, 99),  # shorter than its payload
-    ],
-)
-def test_handle__flags_that_do_not_exist_or_fit(flags: int, length: int) -> None:
-    network, context = opened()
-    assert changes_nothing(network, flagged(context, flags, length=length))
-
-
-def test_handle__a_response_to_no_request() -> None:
-    network, context = opened()
-    result, out = give(network, flagged(context, Opcode.RESPONSE, key=0))
-    assert Nack(77, 0, Status.REMOTE_ERROR_ABORT) in out
-    assert is_empty(result)
 
 
 def test_handle__refusals_are_bounded() -> None:

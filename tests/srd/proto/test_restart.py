@@ -81,20 +81,3 @@ def test_both__restart_and_connect_again(seed: int) -> None:
     assert [message.length for message in received(network.b)] == [MIB]
     network.run(seconds=3)
     assert not ended(network.a) + ended(network.b)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_status__never_answered_and_timed_out(seed: int) -> None:
-    """15 within ten seconds by default, as the path may be long; 13 within one, as it is known to be short."""
-    network, responsive, _ = connected(seed=seed)
-    died_at = network.now
-    network.b.alive = False
-    never = network.a.core.connect("b:0", sizes=(8972, 1472), now=network.now)
-    network.run(until=lambda: bool(ended(network.a)), seconds=5)
-    assert network.now - died_at <= 1.001
-    network.run(until=lambda: len(ended(network.a)) == 2, seconds=15)
-    assert {end.peer: end.status for end in ended(network.a)} == {
-        responsive: Status.LOCAL_ERROR_UNRESP_REMOTE,
-        never: Status.LOCAL_ERROR_UNREACH_REMOTE,
-    }
-    assert network.now - died_at <= 10.001

@@ -15,19 +15,6 @@ LARGEST = 2**64 - 1
 
 
 @pytest.mark.parametrize(
-    ("opcode", "immediate", "key", "offset"),
-    [
-        (Opcode.SEND, None, 0, 0),
-        (Opcode.SEND, 2**32 - 1, 0, 0),
-        (Opcode.WRITE, 0, LARGEST, LARGEST - 9),
-        (Opcode.READ, None, LARGEST, LARGEST - 9),
-    ],
-)
-def test_check__values_that_fit(opcode: Opcode, immediate: int | None, key: int, offset: int) -> None:
-    WorkRequest(1, 10, opcode=opcode, immediate=immediate, key=key, offset=offset).check()
-
-
-@pytest.mark.parametrize(
     ("opcode", "immediate", "key", "offset", "error"),
     [
         (Opcode.SEND, -1, 0, 0, "immediate: -1 does not fit into 32 bits"),

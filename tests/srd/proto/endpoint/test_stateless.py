@@ -75,13 +75,6 @@ def test_validate_address__answers_from_the_port_that_was_contacted_behind_a_nat
     assert [reply.path for reply in ours.replies] == [path, path]
 
 
-@pytest.mark.parametrize("cookie", [b"", bytes(24)])
-def test_validate_address__without_room_for_peers(cookie: bytes) -> None:
-    ours = responder()
-    assert not ours.validate_address(hello(cookie=cookie), "x:1", now=100.0, has_room=False)
-    assert replies_of(ours) == [Refuse(77, Status.REMOTE_ERROR_RNR)]
-
-
 def test_validate_address__a_cookie_once() -> None:
     ours = responder()
     ours.validate_address(hello(), "x:1", now=100.0, has_room=True)
@@ -130,12 +123,6 @@ def test_on_malformed__a_hello_of_another_version(data: bytes, *, answered: bool
     ours = responder()
     ours.on_malformed(data, "x:1")
     assert replies_of(ours) == [Refuse(77, 18)] * answered
-
-
-def test_validate_address__of_an_end_that_accepts_no_peers() -> None:
-    ours = responder(accepting=False)
-    assert not ours.validate_address(hello(), "x:1", now=100.0, has_room=True)
-    assert replies_of(ours) == [Refuse(77, 9)]
 
 
 @pytest.mark.parametrize("size", [576, 1472, 8972, 65_507])

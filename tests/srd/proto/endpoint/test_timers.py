@@ -37,14 +37,6 @@ def test_timers__are_a_dictionary_of_deadlines(steps: list[tuple[str, int, float
         assert timers.next_at() == min(model.values(), default=None)
 
 
-def test_expired__earliest_first() -> None:
-    timers = Timers()
-    for key, at in enumerate((3.0, 1.0, 2.0)):
-        timers.arm(key, at=at)
-    assert timers.expired(2.5) == [1, 2]
-    assert timers.next_at() == 3.0
-
-
 def test_arm__later_costs_no_entry() -> None:
     """A deadline that every packet postpones must not grow the heap."""
     timers = Timers()
@@ -52,12 +44,3 @@ def test_arm__later_costs_no_entry() -> None:
         timers.arm(7, at=1.0 + step)
     assert len(timers._heap) == 1
     assert timers.next_at() == 10_000.0
-
-
-def test_arm__none_disarms() -> None:
-    timers = Timers()
-    timers.arm(1, at=5.0)
-    timers.arm(1, at=None)
-    timers.arm(2, at=None)
-    assert timers.next_at() is None
-    assert timers.expired(10.0) == []

@@ -134,19 +134,6 @@ def test_complete__ranges_and_what_is_open() -> None:
     assert ended.complete() == ([BatchCompletion(3, 101, 1), BatchCompletion(3, 104, 4)], True)
 
 
-def test_resent_singly__once_one_was_refused() -> None:
-    first, last = Ended(2).batch, Ended(2).batch
-    last.refuse(6, status=Status.REMOTE_ERROR_RNR)
-    assert (first.resent_singly, last.resent_singly) == (False, True)
-
-
-def test_content__of_a_part() -> None:
-    number, offset, payload_offset, payload_bytes, segment_bytes, addresses = Ended(8).batch.content(3, count=2)
-    assert (number, offset, payload_offset, payload_bytes, segment_bytes) == (8, 0, 3, 20, 10)
-    assert addresses is not None
-    assert list(addresses) == [3, 4]
-
-
 @pytest.mark.parametrize(
     ("limit", "packet_bytes", "most"),
     [(1, 120, 64), (1, 500, 17), (1, 4152, 2), (8, 4152, 17), (10**6, 2000, 768), (5, 8972, 5)],
@@ -170,35 +157,6 @@ def test_post_batch__needs_a_message_of_credit_for_each() -> None:
 
 
 # -- refused by the responder ---------------------------------------------------------------------------------------
-
-
-def test_refuse__ends_a_message_once() -> None:
-    ended = Ended(4)
-    batch, refused = ended.batch, Completion(3, 102, Status.REMOTE_ERROR_RNR)
-    batch.on_acked(0, bits=0b0001)
-    assert ended.complete() == ([BatchCompletion(3, 100, 1)], False)
-    assert not batch.refuse(5, status=Status.REMOTE_ERROR_RNR), "the others go on"
-    assert ended.complete() == ([], False), "it has completed"
-    batch.refuse(7, status=Status.REMOTE_ERROR_RNR)
-    assert ended.complete() == ([refused], False)
-    batch.refuse(7, status=Status.REMOTE_ERROR_BAD_DEST_QPN)
-    assert ended.complete() == ([], False)
-    assert [batch.abort_reason(index) for index in range(4)] == [None, None, Status.REMOTE_ERROR_RNR, None]
-    assert batch.open_requests == [101, 103]
-    batch.aborted, batch.reason = True, 1
-    assert [batch.abort_reason(index) for index in range(4)] == [1] * 4
-
-
-def test_on_acked__of_a_refused_message_is_that_of_its_abort() -> None:
-    ended = Ended(4)
-    ended.batch.refuse(7, status=Status.REMOTE_ERROR_RNR)
-    ended.batch.on_acked(1, bits=0b111)
-    events, is_all = ended.complete()
-    assert events == [
-        BatchCompletion(3, 101, 1), BatchCompletion(3, 103, 1), Completion(3, 102, Status.REMOTE_ERROR_RNR)
-    ]  # fmt: skip
-    assert not is_all
-    assert ended.batch.open_requests == [100]
 
 
 def stalled(count: int, *, start: int = 0) -> tuple[Network, int]:

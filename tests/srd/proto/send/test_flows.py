@@ -45,15 +45,6 @@ class Flows(Posted):
 # -- the queue ------------------------------------------------------------------------------------------------------
 
 
-def test_head__a_short_message_waits_for_a_burst_of_each_other_flow() -> None:
-    flows = Flows()
-    for flow in range(2):
-        flows.write(flow, bursts=1000)
-    flows.order(most=10)
-    short = flows.write(2)
-    assert flows.order(most=3).index(short) <= 2
-
-
 class FlowMachine(RuleBasedStateMachine):
     """Messages of five flows, of which three may be partially packetized, against lists."""
 

@@ -76,13 +76,6 @@ def test_post__length(length: int) -> None:
     transfer(Network(seed=1), length)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_post__many_small_messages_on_a_bad_network(seed: int) -> None:
-    conditions = Conditions(duplicate=0.05, reorder_s=0.001)
-    network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=5), conditions=conditions)
-    transfer(network, *(index % 40 for index in range(300)))
-
-
 # -- bad networks ---------------------------------------------------------------------------------------------------
 
 
@@ -131,27 +124,6 @@ def test_transfer__one_link_blackholed_in_the_middle(seed: int) -> None:
     silent = [path for path in used if network.hash["a", path.index] == 0]
     assert silent
     assert all(path.state is not PathState.ACTIVE for path in silent), "each that was used since"
-
-
-@pytest.mark.compiled
-@pytest.mark.parametrize("seed", SEEDS)
-def test_transfer__a_repaired_link_is_used_again(seed: int) -> None:
-    network, number, at_b = connected(seed=seed, shape=Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60))
-    receiver, sender = network.b.core.peer(at_b).receiver, sender_of(network, number)
-    for request in range(2):
-        network.a.core.post(number, WorkRequest(request=request, payload_offset=0, length=15 * MIB))
-    network.run(until=lambda: receiver.landed_bytes > 2 * MIB, seconds=5)
-    network.dead = {1}
-    network.run(until=lambda: receiver.landed_bytes > 8 * MIB, seconds=5)
-    dead = [path for path in sender.paths if network.hash["a", path.index] == 1]
-    before = sum(path.counters.packets for path in dead)
-    network.dead = set()
-    network.run(until=lambda: len(completed(network.a)) == 2, seconds=5)
-    assert len(completed(network.a)) == 2
-    assert sum(path.counters.packets for path in dead) - before > 100
-    network.run(seconds=1)
-    assert {path.state for path in sender.paths[: network.config.paths]} == {PathState.ACTIVE}
-    assert {path.state for path in sender.paths[network.config.paths :]} <= {PathState.RESERVE}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -319,29 +291,6 @@ def test_poll_burst__sprays_over_all_paths(seed: int) -> None:
         shares[network.hash["a", path.index]] += path.counters.packets
     total = sum(shares.values())
     assert all(0.15 < shares[link] / total < 0.35 for link in range(4)), shares
-
-
-@pytest.mark.compiled
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("loss_percent", "share"), [(0, 0.6), (1, 0.5)])
-def test_throughput__most_of_four_links(seed: int, loss_percent: int, share: float) -> None:
-    """Far below the goal: it detects defects, not tuning."""
-    shape = Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60, loss_percent=loss_percent)
-    network = Network(seed=seed, shape=shape)
-    transfer(network, 12 * MIB)
-    assert 12 * MIB * 8 / (network.now - 100.0) > share * 1e9
-
-
-@pytest.mark.compiled
-@pytest.mark.parametrize("seed", SEEDS)
-def test_blocked_path__half_of_the_links_slow(seed: int) -> None:
-    """Congested paths are avoided and do not shrink the window: two of four links at a tenth of the rate."""
-    network = Network(seed=seed, shape=Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60))
-    for (_, link), netem in network.links.items():
-        if link < 2:
-            netem.reshape(replace(netem.shape, rate_bps=25_000_000))
-    transfer(network, 8 * MIB)
-    assert 8 * MIB * 8 / (network.now - 100.0) > 0.2 * 550e6
 
 
 @pytest.mark.sources

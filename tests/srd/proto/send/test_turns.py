@@ -7,7 +7,6 @@ import pytest
 from srd.proto.outgoing.flow_control import Credit
 from srd.proto.send.uncredited import MAX_READS
 from srd.proto.wire.data import HEADER_BYTES, Opcode
-from srd.proto.wire.status import Status
 from tests.srd.proto.send.posted import Posted
 
 
@@ -25,15 +24,6 @@ def test_head__sends_and_writes_take_turns_and_reads_go_first() -> None:
     assert posted.order() == [read, send, write, send, write, send, write]
 
 
-def test_head__sends_without_credit_block_no_other_kind() -> None:
-    posted = Posted(Credit(999, granted_messages=100, retries=7))
-    posted.post(Opcode.SEND)
-    posted.post(Opcode.SEND, length=1)
-    response = posted.post(Opcode.RESPONSE, length=2000)
-    assert posted.order() == [response, response]
-    assert posted.queue.needs_credit
-
-
 def test_head__outstanding_reads_are_limited() -> None:
     posted = Posted(Credit(0, granted_messages=100, retries=7))
     for _ in range(MAX_READS + 1):
@@ -42,14 +32,6 @@ def test_head__outstanding_reads_are_limited() -> None:
     assert len(reads) == MAX_READS
     posted.queue.finish(reads[0])
     assert len(posted.order()) == 1
-
-
-def test_abort__in_the_middle_of_each_queue() -> None:
-    posted = Posted()
-    for opcode in (Opcode.SEND, Opcode.WRITE, Opcode.READ):
-        messages = [posted.post(opcode) for _ in range(3)]
-        posted.queue.abort(messages[1], status=Status.FLUSHED)
-        assert posted.order() == [messages[0], messages[2]]
 
 
 def test_fail_unready__unstarted_sends_only() -> None:
@@ -66,17 +48,6 @@ def test_fail_unready__unstarted_sends_only() -> None:
     late = posted.post(Opcode.SEND)
     posted.queue.fail_unready()
     assert [message.ended for message in (first, second, late)] == [False, True, False]
-
-
-def test_head__a_write_with_immediate_uses_credit_of_one_message_and_no_bytes() -> None:
-    credit = Credit(0, granted_messages=1, retries=7)
-    posted = Posted(credit)
-    notified, waits = (posted.post(Opcode.WRITE, immediate=5) for _ in range(2))
-    plain, response = posted.post(Opcode.WRITE), posted.post(Opcode.RESPONSE)
-    assert posted.order() == [notified, plain, response], "sends without credit block no response"
-    assert posted.queue.needs_credit
-    credit.grant(0, messages=2)
-    assert posted.order() == [waits]
 
 
 @pytest.mark.parametrize("granted", [(35, 100), (1 << 30, 3)], ids=["bytes", "messages"])
