@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from srd.file_transfer import chunk_file as module
 from srd.file_transfer.chunk_file import ChunkFile
@@ -52,27 +50,6 @@ def chunk_file(
         yield file
     finally:
         os.close(fd)
-
-
-@given(
-    data=st.data(), size=st.integers(CHUNK_BYTES + 1, 9 * CHUNK_BYTES), file_hash=st.sampled_from(["blake3", "sha256"])
-)
-@settings(max_examples=60)
-def test_complete__in_any_order(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, size: int, file_hash: str
-) -> None:
-    """Complete exactly when the last chunk and the last digest are there."""
-    payload, chunks = content(size, seed=3), range(-(-size // CHUNK_BYTES))
-    steps = [(index, is_digest) for index in chunks for is_digest in (False, True)]
-    with chunk_file(tmp_path_factory.mktemp("chunks"), size, file_hash=file_hash) as file:
-        for index, is_digest in data.draw(st.permutations(steps)):
-            assert not file.complete
-            if is_digest:
-                file.announce(index, [digest(payload, index)])
-            else:
-                file.put(index, chunk(payload, index))
-        assert file.complete
-        assert file.hexdigest() == file_digest(payload, name=file_hash)
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["chunk first", "digest first"])

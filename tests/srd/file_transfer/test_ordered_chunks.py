@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import pytest
 from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
 from srd.file_transfer.digests import chunk_digest
-from srd.file_transfer.errors import TransferError, TransferInterruptedError
+from srd.file_transfer.errors import TransferError
 from srd.file_transfer.ordered_chunks import OrderedChunks
 from srd.file_transfer.protocol import PIPE_WINDOW, Offer
 from tests.srd.loopback import content
@@ -73,42 +70,6 @@ def test_put__whatever_comes_only_what_is_announced_is_written_bad_flow(
         assert len(chunks._announced) <= PIPE_WINDOW
     assert set(written) <= {b"good"}
     assert len(written) == chunks.taken
-
-
-@pytest.mark.parametrize("is_first", [True, False], ids=["chunk first", "digest first"])
-def test_put__a_damaged_chunk_is_not_written_bad_flow(*, is_first: bool) -> None:
-    written: list[bytes] = []
-    chunks = made(written)
-    put(chunks, 1, b"behind")
-    chunks.announce(1, [digest(b"behind")])
-    steps: list[Callable[[], None]] = [
-        lambda: put(chunks, 0, b"damaged"),
-        lambda: chunks.announce(0, [digest(b"correct")]),
-    ]
-    first, last = steps if is_first else reversed(steps)
-    first()
-    with pytest.raises(TransferInterruptedError, match="chunk 0 arrived damaged"):
-        last()
-    assert written == []
-
-
-def test_put__limits_bad_flow() -> None:
-    chunks = made([])
-    put(chunks, 0, b"a")
-    chunks.announce(0, [digest(b"a")])
-    put(chunks, PIPE_WINDOW, b"b")  # as chunk 0 is written
-    for index in (0, PIPE_WINDOW):
-        with pytest.raises(TransferError, match="came twice"):
-            put(chunks, index, b"a")
-    with pytest.raises(TransferError, match="came twice"):
-        chunks.announce(0, [digest(b"a")])
-    with pytest.raises(TransferError, match="came long before chunk 1"):
-        put(chunks, PIPE_WINDOW + 1, b"a")
-    with pytest.raises(TransferError, match="came long before chunk 1"):
-        chunks.announce(1, [bytes(16)] * (PIPE_WINDOW + 1))
-    for chunk in (b"", bytes(1025)):
-        with pytest.raises(TransferError, match="is not part of the file"):
-            put(chunks, 1, chunk)
 
 
 def test_forget__what_is_not_written_comes_again() -> None:

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from srd.file_transfer.chunk_file import IOV_MAX
 from srd.file_transfer.digests import chunk_digest
@@ -85,25 +83,6 @@ def stored(directory: Path, payload: bytes, *, name: str = "a.bin", overwrite: b
 # -- success --------------------------------------------------------------------------------------------------------
 
 
-@given(data=st.data(), size=st.integers(0, 12 * CHUNK_BYTES))
-@settings(max_examples=60)
-def test_put__chunks_in_any_order_make_the_file(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, size: int
-) -> None:
-    payload, directory = content(size), tmp_path_factory.mktemp("store")
-    store = opened(directory, offer(size))
-    order = data.draw(st.permutations(range(-(-size // CHUNK_BYTES))))
-    for index in order:
-        assert not store.complete
-        put(store, payload, index)
-    assert store.complete
-    assert finish(store, digest=digest_of(payload)) == digest_of(payload)
-    assert names(directory) == ["a.bin"]
-    assert (directory / "a.bin").read_bytes() == payload
-    store.abort()
-    assert names(directory) == ["a.bin"]
-
-
 def test_put__more_pieces_than_one_call_takes(tmp_path: Path) -> None:
     size = 2 * IOV_MAX + 100
     payload = content(size)
@@ -147,47 +126,6 @@ def test_overwrite__a_directory_is_not_a_file_bad_flow(tmp_path: Path) -> None:
 def test_init__no_directory_bad_flow(tmp_path: Path) -> None:
     with pytest.raises(TransferError, match=r"^a.bin: cannot be created at the receiver: No such file"):
         opened(tmp_path / "gone", offer(3))
-
-
-@pytest.mark.parametrize(
-    ("index", "size"),
-    [(0, 0), (0, CHUNK_BYTES - 1), (0, CHUNK_BYTES + 1), (2, 0), (2, CHUNK_BYTES), (3, 1), (3, 0), (1 << 30, 7)],
-)
-def test_put__chunks_outside_the_file_bad_flow(tmp_path: Path, index: int, size: int) -> None:
-    store = opened(tmp_path, offer(2 * CHUNK_BYTES + 7))
-    with pytest.raises(TransferError, match=rf"^a.bin: chunk {index} of {size} bytes is not part of the file$"):
-        store.put(index, views_of(bytes(size)))
-    store.abort()
-    assert names(tmp_path) == []
-
-
-@pytest.mark.parametrize("order", [[0, 0], [1, 1], [1, 0, 1], [1, 0, 0]])
-def test_put__twice_bad_flow(tmp_path: Path, order: list[int]) -> None:
-    store = opened(tmp_path, offer(3 * CHUNK_BYTES))
-    for index in order[:-1]:
-        store.put(index, views_of(bytes(CHUNK_BYTES)))
-    with pytest.raises(TransferError, match=rf"^a.bin: chunk {order[-1]} came twice$"):
-        store.put(order[-1], views_of(bytes(CHUNK_BYTES)))
-    store.abort()
-    assert names(tmp_path) == []
-
-
-def test_finish__wrong_hash_leaves_nothing_bad_flow(tmp_path: Path) -> None:
-    store = stored(tmp_path, b"one")
-    with pytest.raises(
-        TransferError, match=rf"^a.bin: BLAKE3 is {digest_of(b'one')} at the receiver, '{digest_of(b'two')}'"
-    ):
-        finish(store, digest=digest_of(b"two"))
-    assert names(tmp_path) == []
-
-
-def test_abort__leaves_nothing_and_is_idempotent(tmp_path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a count is all that is wanted
-    store = stored(tmp_path, content(5000))
-    store.abort()
-    store.abort()
-    assert names(tmp_path) == []
-    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
 # -- disks ----------------------------------------------------------------------------------------------------------
@@ -247,17 +185,6 @@ def left(directory: Path, payload: bytes, *indices: int) -> Offer:
     return what
 
 
-def test_open__resumes_after_the_verified_chunks(tmp_path: Path) -> None:
-    payload = content(5 * CHUNK_BYTES - 9)
-    second = opened(tmp_path, left(tmp_path, payload, 0, 1, 4))
-    assert (second.resumed_chunks, second.resumed_beyond) == (2, [(4, 1)])
-    for index in (3, 2):
-        put(second, payload, index)
-    assert finish(second, digest=digest_of(payload)) == digest_of(payload)
-    assert names(tmp_path) == ["a.bin"]
-    assert (tmp_path / "a.bin").read_bytes() == payload
-
-
 def test_open__chunks_that_changed_are_not_verified(tmp_path: Path) -> None:
     payload = content(3 * CHUNK_BYTES)
     what = left(tmp_path, payload, 0, 1, 2)
@@ -278,16 +205,6 @@ def test_open__another_file_of_the_same_transfer_restarts(tmp_path: Path, change
     assert second.resumed_chunks == 0
     second.abort()
     assert names(tmp_path) == []
-
-
-def test_open__two_of_one_transfer_at_a_time_bad_flow(tmp_path: Path) -> None:
-    what = offer(10, retry_for_s=60)
-    first = opened(tmp_path, what)
-    with pytest.raises(TransferInterruptedError, match="another process is receiving this transfer"):
-        opened(tmp_path, what)
-    first.put(0, views_of(content(10)))
-    finish(first, digest=digest_of(content(10)))
-    assert (tmp_path / "a.bin").read_bytes() == content(10)
 
 
 def test_open__reading_back_can_be_stopped(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from srd.file_transfer.errors import TransferError
 from srd.file_transfer.pipe_source import PipeSource
 from srd.file_transfer.protocol import CHUNK_BYTES
 from tests.patience import PATIENCE_S
-from tests.srd.loopback import content
 
 MEMORY = memoryview(bytearray(CHUNK_BYTES))
 
@@ -38,37 +37,6 @@ def read(source: PipeSource, index: int) -> bytes | None:
     length, digest = found
     assert chunk_digest([MEMORY[:length]]) == digest
     return bytes(MEMORY[:length])
-
-
-def test_read__to_the_end() -> None:
-    payload = content(3 * CHUNK_BYTES + 5, seed=8)
-    with piped() as (source, writing):
-
-        def write() -> None:
-            with os.fdopen(writing, "wb") as file:
-                file.write(payload)
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        found = b""
-        for index in range(10_000):  # as many as the writer is slow
-            assert source.chunks is None or index <= source.chunks
-            if (chunk := read(source, index)) is None:
-                break
-            found += chunk
-        writer.join()
-        assert found == payload
-        assert (source.chunks, source.size) == (source.hashed_chunks, len(payload))
-        assert source.digest.hexdigest() == blake3(payload).hexdigest()
-
-
-def test_read__a_slow_writer_does_not_wait_for_a_full_chunk() -> None:
-    with piped() as (source, writing):
-        os.write(writing, b"a line\n")
-        assert read(source, 0) == b"a line\n"
-        os.close(writing)
-        assert read(source, 1) is None
-        assert source.chunks == 1
 
 
 def test_read__again_what_is_not_taken() -> None:

@@ -7,7 +7,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -204,19 +204,6 @@ async def test_pipe__is_sent_after_files_and_directories(
     assert ((output / "b").read_bytes(), (output / "d/a.bin").read_bytes()) == (b"abc", path.read_bytes())
 
 
-async def test_pipe__a_line_arrives_while_it_is_open() -> None:
-    """Nothing waits for a full chunk."""
-    with standard_output() as (sessions, reader), outgoing() as (file, write):
-        async with session(sessions) as (sender, _):
-            sending = asyncio.ensure_future(send(sender, file))
-            for number in range(1, 4):
-                write(b"a line\n")
-                await asyncio.to_thread(reader.wait_for, number * 7)
-            write(b"")
-            assert isinstance((await sending)[0], SentFile)
-    assert reader.all() == b"a line\n" * 3
-
-
 # -- back pressure --------------------------------------------------------------------------------------------------
 
 
@@ -241,18 +228,6 @@ async def test_standard_output__a_reader_that_pauses_holds_the_sender_up(monkeyp
             assert isinstance((await sending)[0], SentFile)
     assert reader.all() == payload
     assert max(beyond) < PIPE_WINDOW
-
-
-async def test_standard_output__a_reader_that_leaves_bad_flow() -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    with closing(TransferSessions(StandardOutput(writing))) as sessions, outgoing(b"abc") as (file, _):
-        async with session(sessions, retry_for_s=60) as (sender, record):
-            (outcome,) = await send(sender, file)
-    assert str(outcome) == "the receiver's standard output was closed by its reader"
-    assert not isinstance(outcome, TransferInterruptedError)
-    assert [(str(error), is_kept) for _, error, is_kept in record.failures] == [(str(outcome), False)]
-    os.close(writing)
 
 
 # -- attempts -------------------------------------------------------------------------------------------------------
@@ -334,26 +309,6 @@ async def test_expire__of_a_pipe_removes_it(sessions: TransferSessions, output: 
 
 
 # -- senders that lie -----------------------------------------------------------------------------------------------
-
-
-async def test_pipe__without_a_name_is_refused_with_the_remedy_bad_flow(
-    sessions: TransferSessions, output: Path
-) -> None:
-    async with scripted(sessions) as (sender, _, record):
-        refused = await begin(sender, PIPE)
-        assert refused["reason"].endswith("needs a name in the receiver's directory: add --name NAME to srd send")
-        assert len(record.failures) == 1
-    assert names(output) == []
-
-
-async def test_standard_output__two_files_are_refused_with_the_remedy_bad_flow() -> None:
-    with standard_output() as (sessions, reader):
-        async with scripted(sessions) as (sender, _, record):
-            refused = await begin(sender, files_left=1)
-            assert (refused["kind"], refused["again"]) == ("refuse", False)
-            assert "takes one file; send an archive: tar c DIRECTORY | srd send - HOST" in refused["reason"]
-            assert (record.failures, record.lost) == ([], [])
-    assert reader.all() == b""
 
 
 async def test_standard_output__a_file_of_one_chunk_without_its_digest_is_not_written_bad_flow() -> None:

@@ -94,12 +94,6 @@ async def test_receive__chunks_in_any_order(output: Path) -> None:
     assert (output / "a.bin").read_bytes() == payload
 
 
-async def test_receive__a_sender_that_closes_at_once_is_no_error(output: Path) -> None:
-    async with receiving(output) as (sender, future, record):
-        await parted(sender, future)
-        assert (record.resumed, record.lost, record.done) == ([], [], 0)
-
-
 async def test_receive__as_many_files_at_a_time_as_may_be(output: Path) -> None:
     """Their chunks are numbered through, and arrive in any order; so do their ENDs."""
     payloads = [content(number * 700, seed=number) for number in range(MAX_FILES)]
@@ -461,18 +455,6 @@ async def test_receive__a_sender_that_closes_during_a_transfer_bad_flow(output: 
         assert "closed by the other end" in str(error)
         assert len(files) == 1
     assert names(output) == []
-
-
-async def test_receive__cancelled_in_the_middle_leaves_no_partial_file(output: Path) -> None:
-    async with receiving(output) as (sender, future, record):
-        await begin(sender, size=2048, chunk_bytes=1024)
-        await put(sender, bytes(1024), index=0)
-        assert len(names(output)) == 1
-        future.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await future
-        assert names(output) == []
-        assert record.lost == []
 
 
 # -- one transfer, several attempts ---------------------------------------------------------------------------------

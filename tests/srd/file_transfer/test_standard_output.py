@@ -13,8 +13,6 @@ import pytest
 from srd.file_transfer.errors import TransferError
 from srd.file_transfer.protocol import Offer, Offers
 from srd.file_transfer.standard_output import StandardOutput
-from tests.patience import PATIENCE_S
-from tests.srd.loopback import content
 
 PIPE = Offer("-", 0, 1024, "0" * 32, is_pipe=True)
 FILE = Offer("a", 10, 1024, "1" * 32)
@@ -34,58 +32,12 @@ def piped() -> Iterator[tuple[StandardOutput, int]]:
         os.close(writing)
 
 
-def test_write__waits_for_a_slow_reader() -> None:
-    payload = content(1 << 20, seed=3)
-    with piped() as (place, reading):
-        writer = threading.Thread(target=place.write, args=(payload,))
-        writer.start()
-        found = b""
-        while len(found) < len(payload):
-            found += os.read(reading, 4096)
-        writer.join(PATIENCE_S)
-        assert found == payload
-        os.close(reading)
-
-
-def test_write__a_reader_that_is_gone_bad_flow() -> None:
-    with piped() as (place, reading):
-        os.close(reading)
-        with pytest.raises(TransferError, match=r"^the receiver's standard output was closed by its reader$"):
-            place.write(b"a")
-
-
 def test_write__a_full_disk_bad_flow() -> None:
     with Path("/dev/full").open("wb") as file:
         place = StandardOutput(file.fileno())
         with pytest.raises(TransferError, match="cannot be written: No space left on device"):
             place.write(b"a")
         place.close()
-
-
-def test_stop__ends_a_wait_for_a_reader_bad_flow() -> None:
-    with piped() as (place, reading):
-        failed: list[Exception] = []
-
-        def write() -> None:
-            try:
-                place.write(bytes(1 << 20))
-            except TransferError as error:
-                failed.append(error)
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        place.stop()
-        writer.join(PATIENCE_S)
-        assert str(failed[0]) == "the receiver was stopped"
-        os.close(reading)
-
-
-@pytest.mark.parametrize(("offers", "left"), [((), 0), ((FILE, FILE), 0), ((FILE,), 1), ((DIRECTORY,), 0)])
-def test_check__anything_but_one_file_bad_flow(offers: tuple[Offer, ...], left: int) -> None:
-    with piped() as (place, reading):
-        with pytest.raises(TransferError, match="takes one file; send an archive: tar c DIRECTORY"):
-            place.check(Offers(offers, left, 0))
-        os.close(reading)
 
 
 def test_store__is_for_one_file_bad_flow() -> None:
