@@ -93,7 +93,9 @@ class TwoEnds(RuleBasedStateMachine):
 
     def _poll(self) -> None:
         for number, end in enumerate(self.ends):
-            self.flying += [(number, message) for message in polled(end)]
+            messages = polled(end)
+            assert all(len(message.payload) <= PIECE for message in messages)
+            self.flying += [(number, message) for message in messages]
 
     def _arrive(self, number: int, message: OutgoingFrame) -> None:
         self.ends[1 - number].on_frame_untrusted(frame(message), bytes(message.payload))
