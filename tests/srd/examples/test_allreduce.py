@@ -72,13 +72,6 @@ def test_exact_sum__not_representable_bad_flow() -> None:
         exact_sum(10, world=366)
 
 
-def test_from_environment() -> None:
-    info = RankInfo.from_environment(ENVIRONMENT)
-    assert info == RankInfo(1, ("192.0.2.1", "192.0.2.2"), DEFAULT_PORT)
-    assert (info.left, info.right) == (0, 0)
-    assert RankInfo.from_environment(ENVIRONMENT | {"MASTER_PORT": "7"}).port == 7
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -41,11 +41,6 @@ def test_plot__the_same_trace_gives_the_same_picture(peers: dict[int, PeerSummar
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
-def test_plot__other_formats(peers: dict[int, PeerSummary], tmp_path: Path) -> None:
-    plot(peers, title="t", out=tmp_path / "a.svg")
-    assert b"<svg" in (tmp_path / "a.svg").read_bytes()
-
-
 def test_plot__keys_name_the_paths_that_lost_most(peers: dict[int, PeerSummary], tmp_path: Path) -> None:
     (number,) = (number for number, peer in peers.items() if peer.losses)
     worst = worst_paths(peers[number].sent, most=1)[0]

@@ -65,17 +65,6 @@ def summary(*timed: tuple[float, TraceEvent]) -> PeerSummary:
 # -- stalls ---------------------------------------------------------------------------------------------------------
 
 
-def test_stalls__between_progress_while_something_is_outstanding() -> None:
-    stalls = LongestStalls()
-    stalls.wait(1.0)
-    stalls.wait(1.5)  # already waiting
-    stalls.progress(3.0, outstanding=True)
-    stalls.progress(3.5, outstanding=False)
-    stalls.wait(10.0)  # 6.5 s with nothing outstanding do not count
-    stalls.progress(11.0, outstanding=False)
-    assert stalls.ranked() == [(1.0, 2.0), (10.0, 1.0), (3.0, 0.5)]
-
-
 def test_stalls__only_the_longest_are_kept() -> None:
     stalls = LongestStalls()
     at_s = 0.0

@@ -14,7 +14,6 @@ from srd.sim.errors import SimulationError
 from srd.sim.experiments.cli import sim
 from srd.sim.experiments.errors import ExperimentError
 from srd.sim.experiments.experiment import Experiment
-from srd.sim.experiments.fabric import Bounds
 from srd.sim.experiments.incast import incast_ideal_us
 from srd.sim.experiments.scenario import NAMES, is_scenario, read_scenario
 from srd.sim.flows import Flow
@@ -115,14 +114,6 @@ def test_streams_of_messages__times_over_what_they_take_at_least(tmp_path: Path)
     assert 0.999999 <= found["median_over_ideal_ratio"] <= found["max_over_ideal_ratio"] < 1.01
 
 
-def test_permutation__ideal_by_hand() -> None:
-    # 113 packets of 8,916 bytes and headers, the last one of 1,408: all at 100 Gbit/s, the last on three links more.
-    topology, last_bytes = read_scenario("permutation").topologies(seed=1)["main"], 1_000_000 - 112 * 8916 + 98
-    wire_us, last_us = (1_000_000 + 113 * 98) * 8 / 1e5, last_bytes * 8 * (2 / 2e5 + 1 / 1e5)
-    ideal_us = Bounds(topology).message_us("h1", "h9", size_bytes=1_000_000)
-    assert ideal_us == pytest.approx(4 * 5 + wire_us + last_us)
-
-
 def test_runs__change_the_stream_and_a_bound_is_of_the_worst(tmp_path: Path) -> None:
     runs = "runs: {one: {settings: {paths: 1}}, both: {stream: {source: [h1, h2], destination: [h3, h4]}}}\n"
     scenario = read_scenario(written(tmp_path, between("h1", "h3") + runs))
@@ -166,14 +157,6 @@ def test_jitter_and_fair__figures() -> None:
     shared = read_scenario("fair").figures(seed=1, seconds=0.0004)
     assert shared["jain_index"] == min(shared[f"jain_index_{flows}"] for flows in (2, 8, 32))
     assert 0 < shared["median_queue_bdp_2"] < shared["median_queue_bdp_32"] == shared["median_queue_bdp"]
-
-
-def test_long_fat__a_buffer_of_one_bdp() -> None:
-    topology = read_scenario("long-fat").topologies(seed=1)["main"]
-    shape = topology.link("leaf2-spine1").shape_ab
-    assert shape is not None
-    bdp_bytes = shape.rate_bps / 8 * 2 * shape.delay_us / 1e6
-    assert shape.limit_packets * (topology.mtu + 14) == pytest.approx(1.5 * bdp_bytes, rel=0.01)  # half in the line
 
 
 def test_runs__change_links_by_pattern_and_the_seed_is_the_fabrics() -> None:
