@@ -1,7 +1,7 @@
 """Directories for files, and the event loops of the asyncio tests of `srd`.
 
-The driver's tests run on both kinds of loop, as its readers and callbacks are in the loop. What is above it uses tasks
-and futures. With uvloop the commands' tests test it, as the commands run on uvloop.
+The tests of the driver and of the tunnel's interface run on both kinds of loop, as their readers are in the loop. What
+is above the driver uses tasks and futures. With uvloop the commands' tests test it, as the commands run on uvloop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BOTH: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {**STOCK, "uvloop"
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return BOTH if item.path.name == "test_driver.py" else STOCK
+    return BOTH if item.path.name in {"test_driver.py", "test_interface.py"} else STOCK
 
 
 @pytest.fixture

@@ -61,6 +61,7 @@ class Cable:
     ends: tuple[Tun, Tun]
     heads: list[tuple[int, bytes]] = field(default_factory=list)
     """Bytes of each packet moved, without its header, and its first 60 bytes with the header."""
+    error: BaseException | None = None
 
     def __post_init__(self) -> None:
         self._stop, self._stopper = os.pipe2(os.O_CLOEXEC)
@@ -68,9 +69,12 @@ class Cable:
         self._thread.start()
 
     def close(self) -> None:
+        """Stop; raise what the thread has raised."""
         os.close(self._stopper)
         self._thread.join()
         os.close(self._stop)
+        if self.error is not None:
+            raise self.error
 
     def _run(self) -> None:
         one, two = self.ends
@@ -89,6 +93,9 @@ class Cable:
                     self._move(buffer, *routes[fd])
                 except InterfaceGoneError:
                     return
+                except BaseException as error:  # noqa: BLE001 - raised again by close()
+                    self.error = error
+                    return
 
     def _move(self, buffer: memoryview, here: Tun, there: Tun, queue: int) -> None:
         for _ in range(64):
@@ -96,7 +103,11 @@ class Cable:
             if length is None:
                 return
             self.heads.append((length - 10, bytes(buffer[:60])))
-            there.write((buffer[:10], buffer[10:length]), queue=queue)
+            self.carry(buffer[:length], here=here, there=there, queue=queue)
+
+    def carry(self, data: memoryview, *, here: Tun, there: Tun, queue: int) -> None:  # noqa: ARG002 - for subclasses
+        """Hand over a packet with its header."""
+        there.write((data[:10], data[10:]), queue=queue)
 
 
 @dataclass
@@ -168,16 +179,20 @@ class Connection:
             sock.close()
 
 
+def set_up_tun(netns: str, tun: Tun, *networks: str, mtu: int = 1500) -> None:
+    """Give a TUN interface addresses, and have it send."""
+    ip("link", "set", tun.name, "mtu", str(mtu), "txqueuelen", "2000", netns=netns)
+    set_up(netns, tun.name, *networks)
+    apply([SyncCarrier(netns, tun.name)])
+
+
 @contextmanager
 def pair_of_tuns(*, offload: Offload = ALL_OFFLOAD, queues: int = 1, mtu: int = 1500) -> Iterator[Pair]:
     with ExitStack() as undo:
         names = undo.enter_context(namespaces(2))
         tuns = [undo.enter_context(open_in(name, queues=queues, offload=offload)) for name in names]
         for side, (name, tun) in enumerate(zip(names, tuns, strict=True)):
-            ip("address", "add", f"{ADDRESSES[4][side]}/24", "dev", tun.name, netns=name)
-            ip("address", "add", f"{ADDRESSES[6][side]}/64", "dev", tun.name, "nodad", netns=name)
-            ip("link", "set", tun.name, "mtu", str(mtu), "txqueuelen", "2000", "up", netns=name)
-            apply([SyncCarrier(name, tun.name)])
+            set_up_tun(name, tun, f"{ADDRESSES[4][side]}/24", f"{ADDRESSES[6][side]}/64", mtu=mtu)
         cable = Cable((tuns[0], tuns[1]))
         undo.callback(cable.close)
         yield Pair(names, (tuns[0], tuns[1]), cable)

@@ -6,8 +6,10 @@ import random
 import select
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -15,15 +17,16 @@ from hypothesis import HealthCheck, given, settings
 from scapy.layers.inet import IP, TCP
 from scapy.packet import Packet, Raw
 
+from netns.backends.relay.tap import inside
 from srd.tunnel import vnet
 from srd.tunnel.packets import InnerPacketError, parse_untrusted
-from srd.tunnel.rewrite import mark_ce, packet_too_big
+from srd.tunnel.rewrite import packet_too_big
 from srd.tunnel.segments import segments
-from srd.tunnel.tun import ALL_OFFLOAD, NO_OFFLOAD, Offload
+from srd.tunnel.tun import ALL_OFFLOAD, MAX_READ_BYTES, NO_OFFLOAD, Offload, Tun
 from srd.tunnel.vnet import VnetHeader
 from tests.patience import PATIENCE_S
+from tests.srd.tunnel.cable import Cable, namespaces, open_in, set_up_tun
 from tests.srd.tunnel.inner import V4, V6, packets
-from tests.srd.tunnel.kernel import Host, Tun
 from tests.srd.tunnel.test_segments import HEADERS, offloaded
 from tests.srd.tunnel.test_vnet import headers
 
@@ -32,70 +35,65 @@ pytestmark = pytest.mark.root
 INET, INET6, STREAM, DGRAM = socket.AF_INET, socket.AF_INET6, socket.SOCK_STREAM, socket.SOCK_DGRAM
 UDP_SEGMENT = 103
 FAMILIES = [pytest.param(INET, V4, id="ipv4"), pytest.param(INET6, V6, id="ipv6")]
-FORWARDING = {"ipv4/ip_forward": 1, "ipv6/conf/all/forwarding": 1}
 
 
-def host(addresses: tuple[str, str], *, offload: Offload = NO_OFFLOAD) -> Host:
-    return Host((Tun("tun0", (f"{addresses[0]}/24", f"{addresses[1]}/64"), offload=offload),))
-
-
-class Wire(Thread):
+class Wire(Cable):
     """Moves packets between two hosts, of which the second one takes them as they are on a wire."""
 
-    def __init__(self, left: Tun, right: Tun, *, marks_ce: bool = False) -> None:
-        super().__init__()
+    def __post_init__(self) -> None:
         self.super_packets: list[VnetHeader] = []
-        self.marked = 0
-        self.error: BaseException | None = None
-        self._left, self._right = left, right
-        self._marks_ce = marks_ce
-        self._wake, self._woken = socket.socketpair()
+        super().__post_init__()
 
-    def run(self) -> None:
-        try:
-            while True:
-                ready, _, _ = select.select([self._left.fd, self._right.fd, self._woken.fileno()], [], [])
-                if self._woken.fileno() in ready:
-                    return
-                for data in self._left.read_waiting():
-                    self._to_the_right(bytearray(data))
-                for data in self._right.read_waiting():
-                    assert vnet.parse(data)[:2] == (0, vnet.GSO_NONE), "an interface without offloads"
-                    self._left.write(b"", data)
-        except BaseException as error:  # noqa: BLE001 - raised again by stop()
-            self.error = error
-
-    def _to_the_right(self, data: bytearray) -> None:
-        packet = memoryview(data)[vnet.HEADER_BYTES :]
+    def carry(self, data: memoryview, *, here: Tun, there: Tun, queue: int) -> None:
+        header = vnet.parse(bytes(data))
+        if here is self.ends[1]:
+            assert header[:2] == (0, vnet.GSO_NONE), "an interface without offloads"
+            super().carry(data, here=here, there=there, queue=queue)
+            return
+        packet = data[vnet.HEADER_BYTES :]
         inner = parse_untrusted(packet)
-        header = vnet.parse_untrusted(bytes(data), packet=inner)
-        assert header == vnet.parse(bytes(data)), "what a kernel writes is accepted as it is"
+        assert vnet.parse_untrusted(bytes(data), packet=inner) == header, "what a kernel writes is accepted as it is"
         assert inner.length == len(packet), "a super-packet has its own length"
-        marked = self._marks_ce and mark_ce(packet)
-        found = segments(header, packet)
-        self.marked += marked * len(found)
         if header.gso_type != vnet.GSO_NONE:
             self.super_packets.append(header)
-        for segment in found:
-            self._right.write(vnet.NONE.pack(), segment)
+        for segment in segments(header, packet):
+            there.write((vnet.NONE.pack(), segment))
 
-    def stop(self) -> None:
-        self._wake.send(b"x")
-        self.join(PATIENCE_S)
-        self._wake.close()
-        self._woken.close()
-        if self.error is not None:
-            raise self.error
+
+@dataclass
+class Hosts:
+    """Two namespaces with a TUN interface and a socket each, and the wire between them."""
+
+    netns: list[str]
+    sockets: list[socket.socket]
+    wire: Wire
+
+    def counters(self, side: int) -> dict[str, int]:
+        """Return a host's counters, as /proc/net/snmp and snmp6 have them: Tcp.InErrs, Udp6InErrors."""
+        with inside(self.netns[side]):
+            lines, lines6 = (Path("/proc/thread-self/net", name).read_text().splitlines() for name in ("snmp", "snmp6"))
+        found = {name: int(value) for name, value in map(str.split, lines6)}
+        for names, values in zip(lines[::2], lines[1::2], strict=True):
+            group, *columns = names.split()
+            counts = map(int, values.split()[1:])
+            found |= {f"{group[:-1]}.{name}": count for name, count in zip(columns, counts, strict=True)}
+        return found
 
 
 @contextmanager
-def joined(left: Host, right: Host, *, marks_ce: bool = False) -> Iterator[Wire]:
-    wire = Wire(left.tuns[0], right.tuns[0], marks_ce=marks_ce)
-    wire.start()
-    try:
-        yield wire
-    finally:
-        wire.stop()
+def hosts(family: socket.AddressFamily, kind: socket.SocketKind, *, offload: Offload) -> Iterator[Hosts]:
+    """Give hosts of which the first one's interface has offloads, and the second one's has none."""
+    with ExitStack() as undo:
+        names = undo.enter_context(namespaces(2))
+        tuns, sockets = [], []
+        for side, (name, each) in enumerate(zip(names, (offload, NO_OFFLOAD), strict=True)):
+            tuns.append(undo.enter_context(open_in(name, offload=each)))
+            set_up_tun(name, tuns[-1], f"{V4[side]}/24", f"{V6[side]}/64")
+            with inside(name):
+                sockets.append(undo.enter_context(socket.socket(family, kind)))
+        wire = Wire((tuns[0], tuns[1]))
+        undo.callback(wire.close)
+        yield Hosts(names, sockets, wire)
 
 
 def received(sock: socket.socket, count: int) -> bytes:
@@ -106,9 +104,8 @@ def received(sock: socket.socket, count: int) -> bytes:
     return bytes(found)
 
 
-def send_stream(left: Host, right: Host, content: bytes, *, address: str) -> bytes:
+def send_stream(client: socket.socket, server: socket.socket, content: bytes, *, address: str) -> bytes:
     """Send bytes over one TCP connection; return what arrives."""
-    client, server = left.sockets[0], right.sockets[0]
     server.bind((address, 0))
     server.listen()
     client.settimeout(PATIENCE_S)
@@ -129,15 +126,12 @@ def test_segments__of_a_tcp_connection(
 ) -> None:
     content = random.Random(7).randbytes(3_000_001)
     kind = vnet.GSO_TCPV4 if family == INET else vnet.GSO_TCPV6
-    with (
-        host((V4[0], V6[0]), offload=offload).open((family, STREAM)) as left,
-        host((V4[1], V6[1])).open((family, STREAM)) as right,
-    ):
-        with joined(left, right) as wire:
-            assert send_stream(left, right, content, address=addresses[1]) == content
-        counters = right.counters()
-    assert all(header.gso_type & ~vnet.GSO_ECN == kind for header in wire.super_packets)
-    assert bool(wire.super_packets) == (offload == ALL_OFFLOAD)
+    with hosts(family, STREAM, offload=offload) as made:
+        client, server = made.sockets
+        assert send_stream(client, server, content, address=addresses[1]) == content
+        counters = made.counters(1)
+    assert all(header.gso_type & ~vnet.GSO_ECN == kind for header in made.wire.super_packets)
+    assert bool(made.wire.super_packets) == (offload == ALL_OFFLOAD)
     for name in ("Tcp.InErrs", "Tcp.InCsumErrors", "Ip.InHdrErrors", "Ip6InHdrErrors", "Ip.InDiscards"):
         assert counters[name] == 0, name
 
@@ -145,18 +139,15 @@ def test_segments__of_a_tcp_connection(
 @pytest.mark.parametrize(("family", "addresses"), FAMILIES)
 def test_segments__of_datagrams(family: socket.AddressFamily, addresses: tuple[str, str]) -> None:
     content = random.Random(7).randbytes(50 * 1201 + 7)
-    with (
-        host((V4[0], V6[0]), offload=ALL_OFFLOAD).open((family, DGRAM)) as left,
-        host((V4[1], V6[1])).open((family, DGRAM)) as right,
-    ):
-        right.sockets[0].bind((addresses[1], 0))
-        left.sockets[0].setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 1201)
-        with joined(left, right) as wire:
-            left.sockets[0].sendto(content, (addresses[1], right.sockets[0].getsockname()[1]))
-            right.sockets[0].settimeout(PATIENCE_S)
-            found = [right.sockets[0].recv(1 << 16) for _ in range(51)]
-        counters = right.counters()
-    assert [header.gso_type for header in wire.super_packets] == [vnet.GSO_UDP_L4]
+    with hosts(family, DGRAM, offload=ALL_OFFLOAD) as made:
+        sender, receiver = made.sockets
+        receiver.bind((addresses[1], 0))
+        receiver.settimeout(PATIENCE_S)
+        sender.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 1201)
+        sender.sendto(content, (addresses[1], receiver.getsockname()[1]))
+        found = [receiver.recv(1 << 16) for _ in range(51)]
+        counters = made.counters(1)
+    assert [header.gso_type for header in made.wire.super_packets] == [vnet.GSO_UDP_L4]
     assert b"".join(found) == content
     assert [len(datagram) for datagram in found] == [1201] * 50 + [7]
     assert counters["Udp.InCsumErrors"] == counters["Udp6InCsumErrors"] == 0
@@ -172,33 +163,60 @@ def test_packet_too_big__is_believed_by_the_kernel(family: socket.AddressFamily,
         if family == INET
         else (socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_MTU)
     )
-    with host((V4[0], V6[0])).open((family, DGRAM)) as left:
-        sock, tun = left.sockets[0], left.tuns[0]
+    with namespaces(1) as (name,), open_in(name, offload=NO_OFFLOAD) as tun:
+        set_up_tun(name, tun, f"{V4[0]}/24", f"{V6[0]}/64")
+        with inside(name):
+            sock = socket.socket(family, DGRAM)
         sock.setsockopt(protocol, discover, IP_PMTUDISC_DO)
         sock.connect((addresses[1], 9))
         assert sock.getsockopt(protocol, mtu) == 1500
         sock.send(bytes(1400))
-        [sent] = tun.read_from(addresses[0], count=1)
+        [sent] = read_from(tun, addresses[0], count=1)
         answer = packet_too_big(sent, mtu=1300, source=ip_address(addresses[1]).packed)
         assert answer is not None
-        tun.write(vnet.NONE.pack(), answer)
+        tun.write((vnet.NONE.pack(), answer))
         assert sock.getsockopt(protocol, mtu) == 1300
+        sock.close()
 
 
 @pytest.fixture(scope="module")
 def router() -> Iterator[tuple[Tun, Tun]]:
     """A router between two TUN interfaces. The second one has no offloads, so that the kernel segments for it."""
-    left = Tun("left", ("10.88.0.254/24", "fd88::254/64"), offload=ALL_OFFLOAD, mtu=9000)
-    right = Tun("right", ("10.89.0.254/24", "fd89::254/64"), mtu=9000)
-    with Host((left, right), FORWARDING).open():
+    with (
+        namespaces(1) as (name,),
+        open_in(name, "left", offload=ALL_OFFLOAD) as left,
+        open_in(name, "right", offload=NO_OFFLOAD) as right,
+    ):
+        with inside(name):
+            for setting in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"):
+                Path("/proc/sys/net", setting).write_text("1\n")
+        set_up_tun(name, left, "10.88.0.254/24", "fd88::254/64", mtu=9000)
+        set_up_tun(name, right, "10.89.0.254/24", "fd89::254/64", mtu=9000)
         yield left, right
+
+
+def waiting(tun: Tun) -> list[bytes]:
+    """Return the packets that the kernel has handed over."""
+    buffer, found = memoryview(bytearray(MAX_READ_BYTES)), list[bytes]()
+    while (length := tun.read_into(buffer)) is not None:
+        found.append(bytes(buffer[vnet.HEADER_BYTES : length]))
+    return found
+
+
+def read_from(tun: Tun, source: str, *, count: int) -> list[bytes]:
+    """Return the next packets of one sender, after waiting for them. The kernel sends others of its own."""
+    address, found = ip_address(source).packed, list[bytes]()
+    while len(found) < count:
+        assert select.select(tun.fds, [], [], PATIENCE_S)[0], f"{len(found)} of {count} packets"
+        found += [packet for packet in waiting(tun) if parse_untrusted(packet).source == address]
+    return found
 
 
 def forwarded(router: tuple[Tun, Tun], header: VnetHeader, packet: bytes, *, count: int) -> list[bytes]:
     """What the kernel makes of a super-packet, as the other interface receives it."""
     left, right = router
-    left.write(header.pack(), packet)
-    return right.read_from(str(ip_address(parse_untrusted(packet).source)), count=count)
+    left.write((header.pack(), packet))
+    return read_from(right, str(ip_address(parse_untrusted(packet).source)), count=count)
 
 
 def towards_the_right(headers_: Packet, *, hops: int) -> Packet:
@@ -239,7 +257,7 @@ def test_vnet_parse_untrusted__the_kernel_takes_what_it_accepts(
         vnet.parse_untrusted(header.pack(), packet=parse_untrusted(packet))
     except InnerPacketError:
         return
-    router[0].write(header.pack(), packet)
+    assert router[0].write((header.pack(), packet)) is None
     assert segments(header, packet)
-    router[0].read_waiting()
-    router[1].read_waiting()
+    for tun in router:
+        waiting(tun)

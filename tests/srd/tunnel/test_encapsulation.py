@@ -21,7 +21,6 @@ from srd.tunnel.counters import Counters
 from srd.tunnel.encapsulation import EachAddress, Encapsulation, Owners
 from srd.tunnel.errors import TunnelError
 from srd.tunnel.packets import parse_untrusted
-from srd.tunnel.rewrite import empty_packet
 from srd.tunnel.vnet import VnetHeader
 from tests.patience import PATIENCE_S, until
 from tests.srd.tunnel.inner import V4, V6, hostile, ipv4, ipv6, tcp, udp
@@ -280,15 +279,6 @@ async def test_announce__says_where_its_sources_are_and_is_nothing_to_kernels() 
     assert here.written == []
     assert not here.counters.dropped
     assert here.counters.encapsulated_rx_pkts == there.counters.encapsulated_tx_pkts == 0
-
-
-@pytest.mark.parametrize("source", [V4[1], V6[1]])
-def test_announce__an_empty_packet(source: str) -> None:
-    data = empty_packet(ipaddress.ip_address(source).packed)
-    found = parse_untrusted(data)
-    assert (found.source, found.protocol) == (ipaddress.ip_address(source).packed, 59)
-    assert found.length == found.header_bytes == len(data)
-    assert found.destination == bytes(len(found.source))
 
 
 async def test_open__a_port_in_use_is_one_line() -> None:

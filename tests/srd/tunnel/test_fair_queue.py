@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import tracemalloc
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -175,63 +174,6 @@ class FairQueueMachine(RuleBasedStateMachine):
 
 TestFairQueue = FairQueueMachine.TestCase
 TestFairQueue.settings = settings(max_examples=100, stateful_step_count=30)
-
-
-# -- shares and delays -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("quantum_bytes", [300, 1514, 16_384, 65_536])
-@pytest.mark.parametrize("sizes", [(SUPER_BYTES, 1500), (9000, SUPER_BYTES, 100), (1500,) * 8, (SUPER_BYTES,) * 5])
-def test_fairness__bulk_flows_get_the_same_bytes(sizes: tuple[int, ...], quantum_bytes: int) -> None:
-    """At no time is a flow ahead of another by more than a quantum and a packet, whatever their packets' sizes."""
-    queue = Queue(quantum_bytes=quantum_bytes)
-    sent = dict.fromkeys(range(len(sizes)), 0)
-    for flow in sent:
-        for _ in range(2):
-            queue.push(Packet(flow, sizes[flow]))
-    for turn in range(3000):
-        packet = queue.pop()
-        assert packet is not None
-        queue.push(Packet(packet.flow, packet.size_bytes))
-        sent[packet.flow] += packet.size_bytes
-        if turn > len(sizes):
-            assert max(sent.values()) - min(sent.values()) <= quantum_bytes + max(sizes)
-    assert queue.dropped == []
-
-
-@pytest.mark.parametrize("bulk_flows", [1, 10, 100])
-def test_fairness__a_sparse_flow_goes_before_bulk(bulk_flows: int) -> None:
-    """An SSH session's packets, up to a quantum at a time, are the next to be sent, however many flows are bulk."""
-    queue = Queue()
-    for flow in range(bulk_flows):
-        for _ in range(20):
-            queue.push(Packet(flow, SUPER_BYTES))
-    assert len({packet.flow for _ in range(bulk_flows) if (packet := queue.pop())}) == bulk_flows  # all were new
-    for _ in range(50):
-        keys = [queue.push(Packet(1000, 150)) for _ in range(3)]
-        assert [queue.pop() for _ in keys] == keys
-        for _ in range(bulk_flows + 1):  # a round: enough to be a new flow again
-            bulk = queue.pop()
-            assert bulk is not None
-            assert bulk.flow != 1000
-            queue.push(bulk)
-
-
-def test_fairness__new_flows_do_not_starve_old_ones() -> None:
-    """Two flows in turns send a little less than a quantum while the other's queue is empty: not new for ever."""
-    queue = Queue()
-    for _ in range(3):
-        queue.push(Packet(0, SUPER_BYTES))
-    queue.pop()  # it was new itself
-    sent: Counter[int] = Counter()
-    for turn in range(600):
-        queue.push(Packet(1 + turn % 2, QUANTUM_BYTES - 1))
-        packet = queue.pop()
-        assert packet is not None
-        sent[packet.flow] += packet.size_bytes
-        if packet.flow == 0:
-            queue.push(packet)
-    assert sent[0] > 0.3 * sum(sent.values())
 
 
 # -- overload ----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from ipaddress import ip_address, ip_interface, ip_network
 from typing import Any
 
 import pytest
-import uvloop
 
 from netns.backends.relay.tap import inside
 from srd.tunnel.errors import InterfaceGoneError, TunnelError
@@ -380,20 +379,6 @@ async def test_watch__puts_back_deleted_rules(host: Host) -> None:
         assert host.rules() == []
         await until(lambda: sorted(host.rules()) == before)
         assert [host.device(address) for address in (PEER, PEER6, "203.0.113.9")] == ["eth0", "eth0", "srd0"]
-
-
-def test_watch__on_uvloop(host: Host) -> None:
-    async def down_and_up() -> None:
-        async with watching(host) as (watch, _):
-            host.ip("link", "set", "srd0", "down")
-            await watch.until(lambda state: not state.is_up)
-            host.ip("link", "set", "srd0", "up")
-            await watch.until(lambda state: state.is_up)
-            assert host.addresses() == {"10.88.0.1/24", "fd88::1/64"}
-
-    host.configure("10.88.0.1/24", "fd88::1/64")
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(down_and_up())
 
 
 async def test_watch__puts_back_what_a_short_down_took(host: Host) -> None:

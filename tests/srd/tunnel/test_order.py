@@ -1,4 +1,4 @@
-"""The order of inner flows: examples of each rule, hostile numbers, and a state machine against a plain model."""
+"""The order of inner flows: hostile numbers, and a state machine against a plain model."""
 
 from __future__ import annotations
 
@@ -71,20 +71,6 @@ def take(
 
 def named(packets: Iterable[Packet]) -> list[str]:
     return [packet.name for packet in packets]
-
-
-def names(numbers: Iterable[int], *, flow: int = 0) -> list[str]:
-    return [f"{flow}:{number}" for number in numbers]
-
-
-# -- the rules, one by one ---------------------------------------------------------------------------------------------
-
-
-def test_take__what_follows_the_gap_goes_when_it_closes() -> None:
-    flows = order()
-    assert take(flows, 0, 2, 4, 3, 1) == [["0:0"], [], [], [], names([1, 2, 3, 4])]
-    assert (flows.held_bytes, flows.reordered, flows.given_up) == (0, 3, 0)
-    assert flows.next_at is None
 
 
 # -- the other end lies ------------------------------------------------------------------------------------------------

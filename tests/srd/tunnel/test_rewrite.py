@@ -23,30 +23,12 @@ from srd.tunnel.rewrite import (
     ECT_1,
     NOT_ECT,
     apply_outer_ecn,
-    ecn_decapsulate,
     mark_ce,
-    outer_tos,
     packet_too_big,
 )
 from tests.srd.tunnel.inner import V4, V6, ipv4, ipv6, packets, tcp, udp, words_sum
 
 ROUTER_V4, ROUTER_V6 = "10.88.0.254", "fd88::254"
-
-RFC_6040_FIGURE_4 = """
-Not-ECT | Not-ECT | Not-ECT | Not-ECT | drop
-ECT(0)  | ECT(0)  | ECT(0)  | ECT(1)  | CE
-ECT(1)  | ECT(1)  | ECT(1)  | ECT(1)  | CE
-CE      | CE      | CE      | CE      | CE
-"""
-"""Inner | outer Not-ECT | outer ECT(0) | outer ECT(1) | outer CE."""
-BITS = {"Not-ECT": NOT_ECT, "ECT(0)": ECT_0, "ECT(1)": ECT_1, "CE": CE, "drop": None}
-DECAPSULATIONS = [
-    (BITS[inner], outer, BITS[result])
-    for inner, *results in (
-        [cell.strip() for cell in line.split("|")] for line in RFC_6040_FIGURE_4.split("\n") if line
-    )
-    for outer, result in zip((NOT_ECT, ECT_0, ECT_1, CE), results, strict=True)
-]
 
 
 def traffic_class_of(packet: bytes) -> int:
@@ -73,16 +55,6 @@ def test_mark_ce__changes_the_two_bits_alone(packet: bytes) -> None:
     assert mark_ce(memoryview(marked)) == (was & CE != NOT_ECT)
     assert bytes(marked) == with_class(packet, was | CE if was & CE else was)
     parse_untrusted(bytes(marked))
-
-
-@pytest.mark.parametrize(("inner", "outer", "result"), DECAPSULATIONS)
-def test_ecn_decapsulate__rfc_6040(inner: int, outer: int, result: int | None) -> None:
-    assert ecn_decapsulate(inner, outer) == result
-    for packet in (bytes(ipv4(tos=0b101110 << 2 | inner) / udp()), bytes(ipv6(tc=0b101110 << 2 | inner) / udp())):
-        changed = bytearray(packet)
-        assert apply_outer_ecn(memoryview(changed), outer) == (result is not None)
-        expected = packet if result is None else with_class(packet, 0b101110 << 2 | result)
-        assert bytes(changed) == expected
 
 
 @given(identification=st.integers(0, 0xFFFF), tos=st.integers(0, 255), outer=st.integers(0, 3))
@@ -112,13 +84,6 @@ def test_mark_ce__a_wrong_checksum_stays_wrong() -> None:
     before = words_sum(bytes(packet[:20]))
     assert mark_ce(memoryview(packet))
     assert words_sum(bytes(packet[:20])) == before
-
-
-@given(packets)
-def test_outer_tos__is_the_inner_one(packet: bytes) -> None:
-    assert outer_tos(packet) == traffic_class_of(packet)
-    inner = parse_untrusted(packet)
-    assert outer_tos(packet) == inner.dscp << 2 | inner.ecn
 
 
 def too_big(packet: Packet) -> bytes | None:

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import asyncio
 import errno
 import fcntl
 import os
 import select
-import signal
 import socket
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,7 +15,6 @@ from threading import Thread
 from typing import Any
 
 import pytest
-import uvloop
 
 from netns.backends.kernel.netlink import apply
 from netns.backends.relay.tap import inside
@@ -36,7 +32,7 @@ from srd.tunnel.tun import (
     Tun,
     WriteDrop,
 )
-from tests.patience import PATIENCE_S, wait_until
+from tests.patience import PATIENCE_S
 from tests.programs import run_to_end
 from tests.srd.tunnel.cable import ADDRESSES, Connection, Pair, ip, namespaces, open_in, pair_of_tuns
 
@@ -264,24 +260,6 @@ def test_tun__deleted_while_in_use(netns: str, queues: int) -> None:
             _ = tun.name
 
 
-@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_tun__deletion_wakes_an_event_loop(netns: str, new_loop: Any) -> None:
-    async def until_woken() -> None:
-        loop = asyncio.get_running_loop()
-        woken = asyncio.Event()
-
-        def wake() -> None:
-            loop.remove_reader(tun.fds[0])
-            woken.set()
-
-        loop.add_reader(tun.fds[0], wake)
-        ip("link", "delete", tun.name, netns=netns)
-        await asyncio.wait_for(woken.wait(), PATIENCE_S)
-
-    with open_in(netns) as tun, asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(until_woken())
-
-
 TRY = """
 from srd.tunnel.errors import TunnelError
 from srd.tunnel.tun import Tun
@@ -290,19 +268,6 @@ try:
 except TunnelError as error:
     print(error)
 """
-HOLD = "import time; from srd.tunnel.tun import Tun; tun = Tun.open('held'); print('open', flush=True); time.sleep(600)"
-
-
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
-def test_tun__disappears_with_the_process(netns: str, ending: signal.Signals) -> None:
-    argv = ["ip", "netns", "exec", netns, sys.executable, "-c", HOLD]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "open\n"
-        assert "held" in ip("link", netns=netns)
-        process.send_signal(ending)
-        assert process.wait(PATIENCE_S) == -ending
-    wait_until(lambda: "held" not in ip("link", netns=netns))
 
 
 # -- what cannot be had -----------------------------------------------------------------------------------------
