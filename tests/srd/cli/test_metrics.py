@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from srd.cli.top import headline, path_states, screen
+from srd.cli.top import headline, screen
 from srd.errors import SrdError
 from srd.metrics.sample import PathSample, PeerSample, Sample
 from tests.patience import PATIENCE_S
@@ -178,15 +178,3 @@ def test_screen__another_process_has_taken_the_address() -> None:
     now = Sample("u", 3.0, 1, 0, 0, 0, (peer(4, sent=0),))
     assert "-" not in headline(before, now, seconds=1e-9)
     assert "u: 1 peer(s); sent 0 bit/s, received 0 bit/s" in shown(before, now)
-
-
-@pytest.mark.parametrize(
-    ("states", "text"),
-    [
-        ([], "0"),
-        (["active"] * 3, "3"),
-        (["active", "suspect", "quarantined", "suspect"], "1, 2 suspect, 1 quarantined"),
-    ],
-)
-def test_path_states(states: list[str], text: str) -> None:
-    assert path_states([path(number, state) for number, state in enumerate(states)]) == text

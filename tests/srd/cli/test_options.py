@@ -1,15 +1,13 @@
-"""srd.cli.options: file names that the system refuses, and signals."""
+"""srd.cli.options: file names that the system refuses, and a cancellation that is not a signal's."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from pathlib import Path
 
 import pytest
 
-from srd.cli.options import Interrupted, is_directory, is_file, run
+from srd.cli.options import is_directory, is_file, run
 
 
 def test_is_file_and_is_directory__distinguish(tmp_path: Path) -> None:
@@ -19,61 +17,6 @@ def test_is_file_and_is_directory__distinguish(tmp_path: Path) -> None:
     assert (is_file(tmp_path), is_directory(tmp_path)) == (False, True)
     for impossible in (tmp_path / "gone", tmp_path / ("x" * 300), file / "below"):
         assert (is_file(impossible), is_directory(impossible)) == (False, False)
-
-
-def test_run__returns_the_status() -> None:
-    async def main() -> int:
-        return 3
-
-    assert run(main()) == 3
-
-
-def test_run__raises_what_the_command_raises() -> None:
-    async def main() -> int:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        run(main())
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_run__a_signal_cancels_and_the_command_cleans_up(number: signal.Signals) -> None:
-    cleaned = []
-
-    async def main() -> int:
-        os.kill(os.getpid(), number)
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await asyncio.sleep(0)
-            cleaned.append(number)
-        return 0
-
-    with pytest.raises(Interrupted, match=f"stopped by {number.name}") as caught:
-        run(main())
-    assert cleaned == [number]
-    assert caught.value.exit_code == 128 + number
-
-
-def test_run__a_signal_ends_a_daemon_with_0() -> None:
-    async def main() -> int:
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.Event().wait()
-        return 1
-
-    assert run(main(), is_daemon=True) == 0
-
-
-def test_run__a_command_may_handle_a_signal_as_its_end() -> None:
-    async def main() -> int:
-        os.kill(os.getpid(), signal.SIGTERM)
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            return 0
-        return 1
-
-    assert run(main()) == 0
 
 
 def test_run__a_cancellation_without_a_signal_is_passed_on() -> None:

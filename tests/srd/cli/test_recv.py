@@ -79,11 +79,6 @@ def test_recv__missing_or_unknown_options_bad_flow(arguments: list[str], error: 
     assert_fails(called(*arguments), status=2, error=error)
 
 
-def test_recv__unknown_host_bad_flow(output: Path, called: Called) -> None:
-    result = called("recv", "-B", "no-such-host.invalid", "--output", str(output))
-    assert_fails(result, status=1, error="no-such-host.invalid: unknown host")
-
-
 # -- serving --------------------------------------------------------------------------------------------------------
 
 

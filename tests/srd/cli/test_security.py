@@ -121,14 +121,6 @@ def test_recv__prints_what_send_takes(home: Path, file: Path, output: Path) -> N
     assert not (home / "known_hosts").exists()
 
 
-def test_send__to_another_fingerprint_bad_flow(home: Path, file: Path, output: Path) -> None:
-    with receiver(output) as (_, target):
-        result = srd("send", "--retry-for", "0", str(file), f"{target}#{'x' * 43}")
-    assert_fails(result, status=1, error=f"srd: {target}: has another key than " + "x" * 43)
-    assert names(output) == []
-    assert home.exists()
-
-
 def test_send__trusts_a_new_receiver_once_and_says_so(
     home: Path, file: Path, output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
