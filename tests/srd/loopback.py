@@ -13,6 +13,7 @@ from dataclasses import replace
 from devmem.region import Region
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
+from srd.message import Message
 from srd.peer import Peer
 from srd.proto.config import ProtocolConfig
 from srd.proto.wire.status import Status
@@ -96,6 +97,16 @@ async def carry(here: Peer, there: Peer, payload: bytes, *, immediate: int | Non
     sending = asyncio.ensure_future(send(here, payload, immediate=immediate))
     assert await receive(there) == payload
     assert await sending is Status.OK
+
+
+async def receive_all(peer: Peer, count: int) -> list[bytes]:
+    """Receive so many messages, single ones and batches."""
+    found: list[bytes] = []
+    async with asyncio.timeout(PATIENCE_S):
+        while len(found) < count:
+            with await peer.recv_batch() as taken:
+                found += [taken.gather()] if isinstance(taken, Message) else map(bytes, taken.rows())
+    return found
 
 
 async def receive(peer: Peer) -> bytes:

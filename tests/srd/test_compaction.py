@@ -14,7 +14,7 @@ from srd.endpoint import Endpoint
 from srd.message import Message
 from srd.peer import Peer
 from tests.patience import PATIENCE_S
-from tests.srd.loopback import SMALL, content, memory, pair, receive
+from tests.srd.loopback import SMALL, content, memory, pair, receive, receive_all
 
 SEED = 41
 CHUNK = SMALL.chunk_bytes
@@ -44,16 +44,6 @@ async def post(here: Peer, endpoint: Endpoint, *, kind: str, length: int, seed: 
     return parts
 
 
-async def arrived(peer: Peer, count: int) -> list[bytes]:
-    """Receive all of them."""
-    found: list[bytes] = []
-    async with asyncio.timeout(PATIENCE_S):
-        while len(found) < count:
-            with await peer.recv_batch() as taken:
-                found += [taken.gather()] if isinstance(taken, Message) else map(bytes, taken.rows())
-    return found
-
-
 @asynccontextmanager
 async def two_pairs() -> AsyncIterator[tuple[Endpoint, Endpoint, list[tuple[Peer, Peer]]]]:
     """Give the endpoints, and two peers between them: both ends of each."""
@@ -77,7 +67,7 @@ async def test_unreceived__others_go_on(kind: str, length: int) -> None:
         big = content(SMALL.protocol.max_message_bytes, seed=SEED)
         await asyncio.wait_for(other.send(big), PATIENCE_S)
         assert await receive(their) == big
-        assert sorted(await arrived(there, len(sent))) == sorted(sent)
+        assert sorted(await receive_all(there, len(sent))) == sorted(sent)
         assert pool.free_chunks
         assert not sum(pool._holds)
 

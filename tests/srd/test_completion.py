@@ -28,15 +28,6 @@ def test_poll__returns_entries_in_order() -> None:
     assert queue.poll() == [entry(4)]
 
 
-async def test_wait__until_there_is_one() -> None:
-    queue = CompletionQueue()
-    waiting = asyncio.ensure_future(queue.wait())
-    await asyncio.sleep(0)
-    queue.push(entry(0))
-    queue.push(entry(2))
-    assert await waiting == [entry(0), entry(2)]
-
-
 async def test_wait__ends_with_the_endpoint_after_the_last_entry() -> None:
     queue = CompletionQueue()
     waiting = asyncio.ensure_future(queue.wait())
@@ -46,17 +37,6 @@ async def test_wait__ends_with_the_endpoint_after_the_last_entry() -> None:
         await waiting
     queue.push(entry(0))
     assert await queue.wait() == [entry(0)]
-
-
-async def test_wait__may_be_cancelled() -> None:
-    queue = CompletionQueue()
-    waiting = asyncio.ensure_future(queue.wait())
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    queue.push(entry(0))
-    assert queue.poll() == [entry(0)]
 
 
 async def test_wait__begins_before_a_cancelled_one_has_ended() -> None:

@@ -210,26 +210,6 @@ async def test_close__during_a_look_up_of_the_host_ends_the_attempt(monkeypatch:
         await asyncio.wait_for(connecting, PATIENCE_S)
 
 
-async def test_close__cancelled_releases_everything_at_once() -> None:
-    files = open_files()
-    async with pair(opener=replace(SMALL, close_timeout_s=1000)) as (one, _, here, there):
-        with Region(4 << 20) as region:
-            futures = [here.post_send(region, offset=0, length=4 << 20) for _ in range(4)]
-            closing = [asyncio.ensure_future(one.close()) for _ in range(2)]
-            sender = here._core.sender
-            await until(lambda: sender.credit_blocked)  # otherwise the only CLOSE may find a full socket buffer
-            closing[0].cancel()
-            async with asyncio.timeout(PATIENCE_S):
-                with pytest.raises(asyncio.CancelledError):
-                    await closing[0]
-                await closing[1]
-                await one.close()
-                assert futures[-1].result() is Status.FLUSHED
-                assert await there.wait_ended() is Status.OK, "it received CLOSE"
-    gc.collect()
-    assert open_files() == files
-
-
 @pytest.mark.sources
 async def test_close__an_error_with_one_peer_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     files = open_files()

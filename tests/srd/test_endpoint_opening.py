@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
 from srd.inbox import PeerInbox
@@ -227,17 +226,6 @@ async def test_connect__cancelled_in_the_turn_in_which_it_opened(*, late: bool) 
         assert await receive(there) == b"alive"
 
 
-async def test_accept__cancelled_consumes_no_peer() -> None:
-    async with endpoints(SMALL) as (one, two):
-        first, second = (asyncio.ensure_future(two.accept()) for _ in range(2))
-        await asyncio.sleep(0)
-        first.cancel()
-        here = await one.connect("127.0.0.1", port=two.address[1])
-        assert (await second).context == here._core.remote_context
-        with pytest.raises(asyncio.CancelledError):
-            await first
-
-
 async def test_stop_accepting__refuses_new_peers_and_keeps_the_others() -> None:
     listening = [Endpoint.listen("127.0.0.1", 0, config=SMALL) for _ in range(2)]
     async with listening[0] as server, listening[1] as client:
@@ -254,12 +242,3 @@ async def test_stop_accepting__refuses_new_peers_and_keeps_the_others() -> None:
         await peer.send(b"still here")
         assert (await accepted.recv()).data() == b"still here"
         assert (await server.connect(*client.address)).address == client.address
-
-
-async def test_accept__after_the_close_raises() -> None:
-    async with await Endpoint.open(towards="127.0.0.1", config=SMALL) as one:
-        two = await Endpoint.listen("127.0.0.1", port=0, config=EndpointConfig())
-        await one.connect("127.0.0.1", port=two.address[1])
-        await two.close()
-        with pytest.raises(SrdError, match="the endpoint is closed"):
-            await two.accept()
