@@ -6,7 +6,7 @@ import asyncio
 import random
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 
 HOST = "127.0.0.1"
@@ -25,11 +25,11 @@ class Relay:
         self._front = self._open(self._from_client)
         self.port: int = self._front.getsockname()[1]
 
-    def _open(self, on_datagram: Callable[[bytes, Address], None]) -> socket.socket:
+    def _open(self, on_datagram: Callable[[bytes, Address], None], *, host: str = HOST) -> socket.socket:
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         sock.settimeout(0)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        sock.bind((HOST, 0))
+        sock.bind((host, 0))
         self._loop.add_reader(sock.fileno(), self._read, sock, on_datagram)
         return sock
 
@@ -61,22 +61,48 @@ class Relay:
 
     def _send(self, sock: socket.socket, data: bytes, to: Address) -> None:
         if sock.fileno() >= 0:
-            with suppress(BlockingIOError):
+            with suppress(BlockingIOError, ConnectionRefusedError):
                 sock.sendto(data, to)
 
+    def _close_backs(self) -> None:
+        for sock in self._backs.values():
+            self._close_socket(sock)
+        self._backs.clear()
+
+    def _close_socket(self, sock: socket.socket) -> None:
+        self._loop.remove_reader(sock.fileno())
+        sock.close()
+
     def close(self) -> None:
-        for sock in (self._front, *self._backs.values()):
-            self._loop.remove_reader(sock.fileno())
-            sock.close()
+        self._close_socket(self._front)
+        self._close_backs()
+
+
+class Tap(Relay):
+    """Lets all datagrams pass, and keeps them."""
+
+    def __init__(self, server_port: int) -> None:
+        super().__init__(server_port, rng=random.Random(0), loss=0, delayed=0)
+        self.seen: list[tuple[bytes, Address]] = []
+        """What passed, and whereto."""
+
+    def _pass(self, sock: socket.socket, data: bytes, to: Address) -> None:
+        self.seen.append((data, to))
+        super()._pass(sock, data, to)
 
 
 @asynccontextmanager
-async def relay(
-    server_port: int, *, seed: int, loss: float = 0.02, delayed: float = 0.2, kind: type[Relay] = Relay
-) -> AsyncIterator[Relay]:
+async def relay(server_port: int, *, seed: int, loss: float = 0.02, delayed: float = 0.2) -> AsyncIterator[Relay]:
     """Give a relay to a server of this machine; connect to its `port` instead."""
-    opened = kind(server_port, rng=random.Random(seed), loss=loss, delayed=delayed)
+    opened = Relay(server_port, rng=random.Random(seed), loss=loss, delayed=delayed)
     try:
         yield opened
     finally:
         opened.close()
+
+
+@asynccontextmanager
+async def tap(server_port: int) -> AsyncIterator[Tap]:
+    """Give a relay that keeps what passes."""
+    with closing(Tap(server_port)) as opened:
+        yield opened

@@ -26,6 +26,7 @@ from srd.secure.keys import fingerprint
 from srd.secure.noise import public_bytes
 from tests.patience import PATIENCE_S
 from tests.srd.loopback import SMALL, carry, content, endpoints, memory, pair
+from tests.srd.lossy import tap
 from tests.srd.secure import ends as ends_module
 from tests.srd.secure.ends import authority, certificate, static
 
@@ -183,36 +184,14 @@ async def test_known_hosts__damaged_while_another_peer_is_open(tmp_path: Path) -
 
 async def relayed(one: SecurityConfig, two: SecurityConfig, payload: bytes) -> list[bytes]:
     """Send a message over a relay on loopback; return all datagrams that it saw."""
-    seen: list[bytes] = []
-    loop = asyncio.get_running_loop()
-    with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as front,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as back,
-    ):
-        for sock in (front, back):
-            sock.bind(("127.0.0.1", 0))
-            sock.settimeout(0)
-        config = replace(secured(one), datagram_bytes=1200)
-        config = replace(config, protocol=replace(config.protocol, paths=1))
-        ends: dict[socket.socket, Any] = {}  # where each socket sends what the other has received
-
-        def forward(received: socket.socket, other: socket.socket) -> None:
-            data, ends[received] = received.recvfrom(65_536)
-            seen.append(data)
-            other.sendto(data, ends[other])
-
-        try:
-            async with endpoints(secured(two), opener=config) as (client, server):
-                ends[back] = server.address
-                loop.add_reader(front, forward, front, back)
-                loop.add_reader(back, forward, back, front)
-                here = await client.connect("127.0.0.1", port=front.getsockname()[1])
-                there = await server.accept()
-                await carry(here, there, payload, immediate=0xABCDEF01)
-        finally:
-            loop.remove_reader(front)
-            loop.remove_reader(back)
-    return seen
+    config = replace(secured(one), datagram_bytes=1200)
+    config = replace(config, protocol=replace(config.protocol, paths=1))
+    async with endpoints(secured(two), opener=config) as (client, server), tap(server.address[1]) as network:
+        here = await client.connect("127.0.0.1", port=network.port)
+        there = await server.accept()
+        await carry(here, there, payload, immediate=0xABCDEF01)
+        await here.close()
+        return [data for data, _ in network.seen]
 
 
 async def test_wire__nothing_of_the_application_is_readable(tmp_path: Path) -> None:

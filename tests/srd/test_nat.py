@@ -15,7 +15,8 @@ from srd.peer import Peer
 from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S, until
 from tests.srd.loopback import PLAIN, SMALL, content, receive, send
-from tests.srd.nat_relay import INSIDE, NatRelay, nat_relay
+from tests.srd.lossy import HOST
+from tests.srd.nat_relay import NatRelay, nat_relay
 
 PATHS = SMALL.protocol.paths
 PATIENT = [  # on a machine that stalls for a second no end gives the other up
@@ -45,11 +46,11 @@ class Link:
 async def linked(config: EndpointConfig, *, lifetime_s: float = 30.0) -> AsyncIterator[Link]:
     async with (
         asyncio.timeout(2 * PATIENCE_S),
-        await Endpoint.listen(INSIDE, port=0, config=config) as two,
+        await Endpoint.listen(HOST, port=0, config=config) as two,
         nat_relay(two.address[1], lifetime_s=lifetime_s) as nat,
-        await Endpoint.open(towards=INSIDE, config=config) as one,
+        await Endpoint.open(towards=HOST, config=config) as one,
     ):
-        client = await one.connect(INSIDE, port=nat.port)
+        client = await one.connect(HOST, port=nat.port)
         yield Link(nat, client, await two.accept())
 
 
