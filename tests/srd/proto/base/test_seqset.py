@@ -92,11 +92,3 @@ def test_ranges__are_maximal_ascending_and_complete(bits: int) -> None:
         assert first + count < following  # a zero lies between
 
 
-def test_missing__changes_nothing_and_is_what_insert_finds_new() -> None:
-    ours = SequenceSet()
-    ours.insert(0, count=3)
-    ours.insert(5, count=2)
-    assert ours.missing(1, count=7) == 0b1001100
-    assert (ours.base, ours.bits) == (3, 0b1100)
-    assert ours.insert(1, count=7) == 0b1001100
-    assert ours.missing(0, count=8) == 0
