@@ -18,6 +18,8 @@ from srd.proto.wire.data import DEFAULT_PORT
 from tests.patience import PATIENCE_S
 
 DISSECTOR = Path(srd.contrib.__file__).parent / "wireshark" / "srd.lua"
+FIRST = ("-o", "udp.try_heuristic_first:TRUE")
+"""Also where an ephemeral port happens to be another protocol's."""
 Fields = dict[str, list[str]]
 """Of one packet, by the names of Wireshark's fields: the values, in the order in which they are shown."""
 

@@ -90,5 +90,3 @@ def test_ranges__are_maximal_ascending_and_complete(bits: int) -> None:
     assert all(count > 0 for _, count in found)
     for (first, count), (following, _) in pairwise(found):
         assert first + count < following  # a zero lies between
-
-
