@@ -113,8 +113,6 @@ def test_icmp_reply__belongs_to_its_request(request_type: int) -> None:
     assert group.gets(back(ICMP(type=reply_type, id=7)))
     assert not group.gets(back(ICMP(type=reply_type, id=8)))
     assert not group.gets(back(ICMP(type=request_type, id=7))), "a request is no answer"
-    group.now = SINGLE_S
-    assert not group.gets(back(ICMP(type=reply_type, id=7)))
 
 
 def test_icmpv6_reply__belongs_to_its_request() -> None:
@@ -166,6 +164,35 @@ def test_other_protocols__are_told_by_their_number() -> None:
     assert group.sends(out(Raw(bytes(8)), proto=47))
     assert group.gets(back(Raw(bytes(8)), proto=47))
     assert group.asked[-1] == Begin(is_outbound=True, peer=bytes([10, 88, 0, 2]), protocol="47", port=None)
+
+
+IDLE = [
+    ("tcp, not answered", [out(tcp(flags="S"))], [], OPENING_S),
+    ("tcp", [out(tcp(flags="S"))], [back(answer(flags="SA"))], ESTABLISHED_S),
+    ("tcp, reset", [out(tcp(flags="S"))], [back(answer(flags="RA"))], CLOSED_S),
+    ("tcp, closed by both", [out(tcp(flags="S")), out(tcp(flags="FA"))], [back(answer(flags="FA"))], CLOSED_S),
+    ("tcp, closed by one", [out(tcp(flags="FA"))], [back(answer(flags="A"))], ESTABLISHED_S),
+    ("udp", [out(udp())], [], SINGLE_S),
+    ("udp, answered", [out(udp())], [back(udp(sport=443, dport=40000))], STREAM_S),
+    ("icmp", [out(ICMP(type=8))], [back(ICMP(type=0))], SINGLE_S),
+]
+
+
+@pytest.mark.parametrize(("there", "here", "idle_s"), [row[1:] for row in IDLE], ids=[row[0] for row in IDLE])
+def test_flow__ends_after_its_idle_time(there: list[Packet], here: list[Packet], idle_s: float) -> None:
+    for passes, at_s in ((True, idle_s - 0.1), (False, idle_s)):
+        group = Group(egress=[("tcp", None), ("udp", None), ("icmp", None)], ingress=[])
+        assert all(group.sends(packet) for packet in there)
+        assert all(group.gets(packet) for packet in here)
+        group.now = at_s
+        probe = (
+            here[-1]
+            if here
+            else {True: back(answer(flags="A")), False: back(udp(sport=443, dport=40000))}[
+                there[0].haslayer("TCP") == 1
+            ]
+        )
+        assert group.gets(probe) is passes
 
 
 @given(st.one_of(packets, hostile))
