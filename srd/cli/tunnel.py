@@ -34,6 +34,7 @@ from srd.tunnel.config import MAX_MTU, MIN_MTU, TunnelConfig
 from srd.tunnel.connector import Connector
 from srd.tunnel.greeting import Network, OwnAddress
 from srd.tunnel.listener import Listener
+from srd.tunnel.member import MERGED_BYTES
 from srd.tunnel.running import PORT, RunningTunnel, TunnelSettings, connecting, listening
 from srd.tunnel.stats import ask, describe, families, names, report, serving_stats
 
@@ -145,7 +146,7 @@ class TunnelOptions(PeerOptions):
                 "--express-for says what does not go over SRD; add --fallback, by which it goes then"
             )
         self.check_trace()
-        protocol = ProtocolConfig(paths=self.paths)
+        protocol = ProtocolConfig(paths=self.paths, max_message_bytes=MERGED_BYTES)
         return TunnelSettings(
             addresses=self.addresses,
             name=self.name,

@@ -35,7 +35,9 @@ from srd.tunnel.rewrite import mark_ce
 from srd.tunnel.send_memory import MemoryPiece, PacketMemory
 
 MERGED_BYTES: Final = 512 << 10
-"""Most bytes of one flow in one message: a message costs the interpreter as much as some 20 KiB do."""
+"""Most bytes of one flow in one message: a message costs the interpreter as much as some 20 KiB do. No end takes longer
+ones: all packets of a message are looked at in one go, and of 16 MiB they could hold up the other members for seconds.
+"""
 AHEAD_S: Final = 0.001
 """What SRD has beyond its congestion window takes the network so long, as with Linux' TCP (tcp_small_queue_check)."""
 LEAST_AHEAD_BYTES: Final = 64 << 10
@@ -280,14 +282,15 @@ class Member:
         length = packets = 0
         packet: OutgoingPacket | None = first
         while packet is not None:
-            place = packet.place
+            place, end = packet.place, length + len(packet.frame)
             is_next = place is not None and (not places or place.address == places[0].address + length)
-            if place is None or not is_next or packet.flow != first.flow:
+            has_room = not places or end <= most_bytes
+            if place is None or not is_next or not has_room or packet.flow != first.flow:
                 self._next = packet
                 break
             self._number(packet)
             places.append(place)
-            length += len(packet.frame)
+            length = end
             packets += packet.packets
             may_grow = first.flags & ORDERED and length + len(packet.frame) <= most_bytes
             packet = self._queue.pop(now=now) if may_grow else None

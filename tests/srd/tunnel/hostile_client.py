@@ -10,13 +10,17 @@ import ipaddress
 import random
 import sys
 
+import pytest
+
 from srd.client import connect
 from srd.config import EndpointConfig
-from srd.errors import SrdError
+from srd.errors import RequestError, SrdError
 from srd.peer import Peer
+from srd.proto.wire.status import Status
 from srd.secure.config import Plain
 from srd.tunnel.frames import CONTROL, FRAME_BYTES, HEADER, VNET_AT
 from srd.tunnel.greeting import hello
+from srd.tunnel.member import MERGED_BYTES
 from tests.srd.tunnel.two_ends import TARGET_PORT, inner
 
 PEERS, MESSAGES = 8, 60
@@ -50,7 +54,14 @@ def message(rng: random.Random) -> tuple[bytes, int | None]:
         return rng.randbytes(rng.randrange(100)), rng.choice([CONTROL, 0, 7, 0xFFFFFFFF])
     if kind < 0.2:
         return rng.randbytes(rng.randrange(1, 3000)), None
-    return b"".join(frame(rng) for _ in range(rng.choice([1, 1, 1, 5, 50])))[: 1 << 20], None
+    return b"".join(frame(rng) for _ in range(rng.choice([1, 1, 1, 5, 50])))[:MERGED_BYTES], None
+
+
+async def send_too_long(peer: Peer) -> None:
+    """No message is so long that the others would have to wait for seconds while it is looked at."""
+    with pytest.raises(RequestError) as caught:
+        await peer.send(bytes(MERGED_BYTES + 1))
+    assert caught.value.status is Status.REMOTE_ERROR_BAD_LENGTH
 
 
 async def attack(peer: Peer, rng: random.Random) -> None:
@@ -66,6 +77,7 @@ async def main(host: str, seed: int) -> None:
     for _ in range(PEERS):
         try:
             async with connect(host, TARGET_PORT, config=EndpointConfig(security=Plain())) as peer:
+                await send_too_long(peer)
                 await attack(peer, rng)
         except SrdError as error:  # the tunnel has ended the peer
             print(error)

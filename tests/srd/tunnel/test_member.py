@@ -15,7 +15,7 @@ from srd.peer import Peer
 from srd.secure.config import Plain
 from srd.tunnel import frames, vnet
 from srd.tunnel.config import TunnelConfig
-from srd.tunnel.member import Member
+from srd.tunnel.member import MERGED_BYTES, Member, OutgoingPacket
 from srd.tunnel.order import HELD_PACKET_BYTES
 from srd.tunnel.send_memory import PacketMemory
 from tests.patience import PATIENCE_S
@@ -116,6 +116,31 @@ async def test_replies_of_the_kernel__are_read_once_packets_are_written() -> Non
         for number in range(3):
             await peer.send(message)  # which ends with the ack, and that is sent later in the turn
             assert interface.read_after[-1] == len(interface.written) == number + 1
+
+
+async def test_packets_of_a_flow__share_no_message_that_is_longer_than_any_end_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also if a long one comes behind short ones."""
+    monkeypatch.setattr("srd.tunnel.member.LEAST_AHEAD_BYTES", 4 * MERGED_BYTES)
+    monkeypatch.setattr("srd.tunnel.member.MOST_AHEAD_BYTES", 4 * MERGED_BYTES)
+    lengths = [20_000] * (MERGED_BYTES // 20_000 - 1) + [60_000, 20_000]
+    async with receiving(CONFIG, packets=0) as (peer, member, _interface):
+        memory = member._memory
+        for length in lengths:
+            room = memory.room(length)
+            assert room is not None
+            room[:] = bytes(length)
+            place = memory.take(length)
+            packet = OutgoingPacket(place.view, place=place, flow=1, flags=frames.ORDERED, packets=1)
+            member.send(packet, now=0.0)
+        member.pump(now=0.0)
+        found: list[int] = []
+        while sum(found) < sum(lengths):
+            with await peer.recv() as message:
+                found.append(message.length)
+        assert found == [sum(lengths[:-2]), sum(lengths[-2:])]
+        assert found[0] <= MERGED_BYTES
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
