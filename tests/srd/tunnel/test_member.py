@@ -118,6 +118,7 @@ async def test_replies_of_the_kernel__are_read_once_packets_are_written() -> Non
             assert interface.read_after[-1] == len(interface.written) == number + 1
 
 
+@pytest.mark.sources  # it replaces constants
 async def test_packets_of_a_flow__share_no_message_that_is_longer_than_any_end_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
