@@ -212,6 +212,7 @@ async def test_close__during_a_look_up_of_the_host_ends_the_attempt(monkeypatch:
 
 @pytest.mark.sources
 async def test_close__an_error_with_one_peer_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()  # what earlier tests have left
     files = open_files()
     async with pair() as (one, two, here, there):
         await one.connect("127.0.0.1", port=two.address[1])
