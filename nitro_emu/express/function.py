@@ -221,7 +221,7 @@ class ExpressFunction:
 
     def _open(self, remote: OutgoingPeer) -> None:
         """Open a peer, if that may be; packets wait in its member until it is let in."""
-        remote.post(self._on_let_in, fail=_ignore)
+        remote.post(self._on_let_in, fail=_ignore, number=0)  # the only one: it opens the peer
         if remote.peer is not None and (destination := remote.destination) is not None:
             self._add(remote.peer, address=(destination.host, destination.port), core=None)
 

@@ -93,10 +93,10 @@ class OutgoingPeer:
         """The number of the peer, if it is open."""
         return self.peer if self.state is RemoteState.OPEN else None
 
-    def post(self, post: Callable[[int], None], *, fail: Callable[[Status], None], number: int = 0) -> None:
+    def post(self, post: Callable[[int], None], *, fail: Callable[[Status], None], number: int) -> None:
         """Call `post` with the number of the peer when it is open; or `fail`, if it cannot be opened.
 
-        `number`: the request's, by which it can be withdrawn.
+        `number`: the request's, by which it can be withdrawn; no two that wait have the same.
         """
         self._posts[number] = post, fail
         if self.state is RemoteState.IDLE:

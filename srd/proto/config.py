@@ -84,10 +84,9 @@ class ProtocolConfig:
     reassembly_timeout_s: float = 30.0
     """An incomplete send, or write with immediate, of which nothing more arrives for this long is discarded by its
     receiver, as is one that has been incomplete for `request_timeout_s`: a sender that never continues cannot keep the
-    memory, or a card's receive request. Time in which the
-    receiver refused it for lack of memory counts, too: a receiver without memory for that long is not ready. Linux
-    keeps the fragments of an IP packet as long. A live sender continues within a few round trips, or its peer ends
-    within about a second."""
+    memory, or a card's receive request. Time in which the receiver refused it for lack of memory counts, too: a
+    receiver without memory for that long is not ready. Linux keeps the fragments of an IP packet as long. A live sender
+    continues within a few round trips, or its peer ends within about a second."""
 
     stalled_after_s: float = 1.0
     """The same while memory is low, not counting the time in which the receiver had no memory for the sender. A sender

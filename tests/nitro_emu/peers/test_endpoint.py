@@ -112,7 +112,7 @@ class Rig:
     def says_hello(self) -> OutgoingPeer:
         """Return the other end, which is to be let in by a WELCOME."""
         remote = self.endpoint.remote(b"r" * 16)
-        remote.post(lambda _peer: None, fail=lambda _status: None)
+        remote.post(lambda _peer: None, fail=lambda _status: None, number=0)
         remote.on_opened()
         return remote
 
